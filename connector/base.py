@@ -26,7 +26,8 @@ class Offer:
     blocks: full blocks on offer, the first one being block ordinal `hbm_blocks` of the request.
     tiers:  tokens by tier of those blocks ("dram", "nvme", "peer"); sums to blocks * block_tokens.
     reason: why it is not more; "" if all that was asked for is on offer, else the store's reason for the first
-            block that is missing ("never_seen", "evicted", ...), or "deadline", "disconnected", "busy", "error", "disabled".
+            block that is missing ("never_seen", "evicted", ...), or "deadline", "disconnected", "busy", "error",
+            "disabled" (there is no store).
     """
 
     request_id: str
