@@ -1,0 +1,55 @@
+# Two commands matter: `make demo` and `make test`. Each does all of its own set-up.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+MODEL := .cache/models/SmolLM2-135M-Instruct.Q4_1.gguf
+# The repository root must never be on sys.path: its folders' bare names (kernels, proto, engine) belong to others too.
+export PYTHONSAFEPATH := 1
+
+.DEFAULT_GOAL := help
+
+help:            ## list the commands
+	@grep -hE '^[a-z-]+: .*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+): .*## /  make \1\t/' | expand -t 18
+
+$(BIN)/pip: constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --disable-pip-version-check -U -c constraints.txt pip
+	@touch $@
+
+$(VENV)/.engine: $(BIN)/pip pyproject.toml constraints.txt
+	@echo "Installing kvterrace and its pinned dependencies into $(VENV) ..."
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[engine]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.engine
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[engine,gpu,dev]'
+	@touch $@
+
+$(MODEL): deploy/fetch_model.py | $(VENV)/.engine
+	$(BIN)/python deploy/fetch_model.py $@
+
+setup: $(VENV)/.engine $(MODEL)       ## install into .venv and fetch the demo model
+
+demo: setup      ## one sidecar, two engine replicas, one prefix prefilled once (ARGS=--keep leaves them running)
+	$(BIN)/kvterrace demo $(MODEL) --document README.md --document docs/decisions.md $(ARGS)
+
+test: $(VENV)/.dev $(MODEL)           ## every test (ARGS='-m unit' for the quick ones)
+	$(BIN)/pytest $(ARGS)
+
+bench: $(VENV)/.dev $(MODEL)          ## every benchmark into bench/results/ (ONLY=NAME for one)
+	$(BIN)/python bench/__main__.py $(ONLY)
+
+check: $(VENV)/.dev                   ## lint, formatting, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+stubs: $(VENV)/.dev                   ## regenerate proto/kv_pb2*
+	$(BIN)/python -m grpc_tools.protoc -I kvterrace/proto=proto --python_out=.typings --pyi_out=.typings \
+		--grpc_python_out=.typings kvterrace/proto/kv.proto
+
+clean:           ## remove the virtual environment and caches
+	rm -rf $(VENV) .cache build dist *.egg-info
+
+.PHONY: help setup demo test bench check stubs clean

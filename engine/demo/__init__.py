@@ -1,0 +1,1 @@
+"""`kvterrace demo`: one sidecar, two replicas, one prefix prefilled once and reused by both."""
