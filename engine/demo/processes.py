@@ -41,7 +41,7 @@ class Child:
                 stdout=sink,
                 stderr=sink,
                 env={**os.environ, "PYTHONSAFEPATH": "1"},
-                start_new_session=True,  # a Ctrl-C in the terminal reaches the demo alone, which then stops its children
+                start_new_session=True,  # a Ctrl-C in the terminal reaches the demo alone, which stops its children
             )
 
     def wait_ready(self, ready: Callable[[], bool], timeout_s: float = READY_S) -> None:

@@ -1,7 +1,8 @@
 """The demo's script: start a sidecar and two replicas, ask the same questions in five states of the cache.
 
 The questions are first asked with nothing cached anywhere (between them everything is cleared), then again with the
-prefix in A's HBM, in the sidecar's DRAM, from replica B, and from A after a restart. Every answer must be the same text.
+prefix in A's HBM, in the sidecar's DRAM, from replica B, and from A after a restart. Every answer must be the
+same text.
 """
 
 import contextlib
@@ -47,7 +48,7 @@ def shared_prefix(documents: tuple[Path, ...]) -> str:
     missing = [str(path) for path in documents if not path.is_file()]
     if missing:
         raise DemoError(f"--document: no such file: {', '.join(missing)}")
-    text = "\n\n".join(path.read_text() for path in documents) or str(metadata("kvterrace").get_payload())
+    text = "\n\n".join(path.read_text() for path in documents) or str(metadata("kvterrace").json["description"])
     if len(text) < DOCUMENT_CHARACTERS:
         raise DemoError(f"--document: {len(text)} characters in all, at least {DOCUMENT_CHARACTERS} are needed")
     return text[:DOCUMENT_CHARACTERS]
@@ -58,20 +59,18 @@ class Cluster:
 
     def __init__(self, options: DemoOptions, scratch: Path) -> None:
         self.uds = scratch / "kvterrace.sock"
-        self.sidecar = Child(
-            "sidecar", ["serve", "--uds", str(self.uds), "--dram", options.dram], scratch / "sidecar.log"
-        )
+        serve = ["serve", "--uds", str(self.uds), "--dram", options.dram]
+        self.sidecar = Child("sidecar", serve, scratch / "sidecar.log")
         ports = {"A": free_port(), "B": free_port()}
         self.engines = {
-            name: Child(
-                f"replica {name}",
-                ["engine", str(options.model), "--port", str(port), "--served-model-name", "demo"]
-                + ["--kv-connector", "sidecar", "--kv-address", f"unix:{self.uds}"],
-                scratch / f"replica-{name}.log",
-            )
+            name: Child(f"replica {name}", self._engine(options, port), scratch / f"replica-{name}.log")
             for name, port in ports.items()
         }
         self.replicas = {name: Replica(name, port) for name, port in ports.items()}
+
+    def _engine(self, options: DemoOptions, port: int) -> list[str]:
+        connector = ["--kv-connector", "sidecar", "--kv-address", f"unix:{self.uds}"]
+        return ["engine", str(options.model), "--port", str(port), "--served-model-name", "demo", *connector]
 
     def start(self, step: Callable[[str], None]) -> None:
         self.sidecar.start()
