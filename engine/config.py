@@ -1,0 +1,67 @@
+"""EngineConfig: everything the engine can be told, frozen, built once. Flags win over environment over TOML file."""
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+ENV_PREFIX = "KVTERRACE_ENGINE_"
+
+
+class EngineConfig(BaseSettings):
+    """Unknown keys are errors that name themselves. Environment: KVTERRACE_ENGINE_<FIELD>."""
+
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", frozen=True, protected_namespaces=())
+
+    model: Path = Field(description="GGUF file or Hugging Face directory")
+    device: str = Field("cpu", description="torch device")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("auto", description="weights and KV")
+    threads: int = Field(0, ge=0, description="torch intra-op threads; 0 leaves torch's own choice")
+    block_tokens: int = Field(16, ge=1, le=256, description="tokens in a block, and in a page")
+    max_model_len: int | None = Field(None, ge=2, description="prompt and output together; default: the model's")
+    kv_pool_bytes: int = Field(1 << 30, ge=1, description="HBM pool size; ignored when kv_pool_pages is given")
+    kv_pool_pages: int | None = Field(None, ge=1, description="HBM pool size in pages")
+    max_step_tokens: int = Field(512, ge=1, description="tokens the model is fed in one step; decodes go first")
+    max_running: int = Field(32, ge=1, description="sequences in one step")
+    max_queue: int = Field(256, ge=1, description="requests waiting to run; more are refused")
+    max_queue_wait_s: float = Field(60.0, gt=0, description="longest wait to run for the first time")
+    prefix_cache: bool = Field(True, description="share full blocks between requests")
+    kv_connector: Literal["none", "embedded", "sidecar"] = Field("embedded", description="where KV beyond HBM is kept")
+    kv_address: str = Field("unix:/run/kvterrace.sock", description="the sidecar")
+    kv_dram_bytes: int = Field(1 << 30, ge=1, description="embedded: DRAM tier size")
+    kv_fetch_deadline_s: float = Field(0.5, gt=0, description="longest wait for the store's offer")
+    kv_load_deadline_s: float = Field(2.0, gt=0, description="longest wait for offered blocks to be loaded")
+    kv_fetch_ahead: int = Field(8, ge=1, description="waiting requests fetched ahead of admission")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.max_running > self.max_step_tokens:
+            raise ValueError(
+                "max_running must not exceed max_step_tokens: each running sequence takes one token a step"
+            )
+        if not self.prefix_cache and self.kv_connector != "none":
+            raise ValueError("kv_connector needs prefix_cache: loaded blocks are shared blocks; set it to none")
+        return self
+
+
+def load_config(toml: Path | None = None, **flags: object) -> EngineConfig:
+    """Builds the one EngineConfig. `flags` are given ones only (leave unset flags out). Raises ValueError, one line a
+    problem, naming each bad or unknown key."""
+    unknown = [
+        name
+        for name in os.environ
+        if name.startswith(ENV_PREFIX) and name[len(ENV_PREFIX) :].lower() not in EngineConfig.model_fields
+    ]
+    if unknown:
+        raise ValueError(f"unknown environment variables: {', '.join(sorted(unknown))}")
+    from_file: dict[str, object] = tomllib.loads(toml.read_text()) if toml is not None else {}
+    # A file value must lose to the environment, but constructor arguments win over it: pass only what it does not set.
+    kept = {k: v for k, v in from_file.items() if k in flags or ENV_PREFIX + k.upper() not in os.environ}
+    try:
+        return EngineConfig(**{**kept, **flags})  # pyright: ignore[reportArgumentType]
+    except ValidationError as error:
+        lines = [f"{'.'.join(str(p) for p in e['loc']) or 'engine'}: {e['msg']}" for e in error.errors()]
+        raise ValueError("\n".join(lines)) from None

@@ -1,0 +1,71 @@
+"""What the engine counts: cumulative counters, gauges and histograms. Written by the engine thread only; readers get
+a copy. Nothing here is a ratio, so that a scraper can form any rate it likes."""
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+from .request import TIERS
+
+LATENCY_BUCKETS_S = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Seconds, in Prometheus' shape: counts[i] observations were <= LATENCY_BUCKETS_S[i] and above the bound before
+    (not cumulative); the last count is for everything longer."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BUCKETS_S) + 1))
+    sum_s: float = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(LATENCY_BUCKETS_S, seconds)] += 1
+        self.sum_s += seconds
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    def copy(self) -> "Histogram":
+        return Histogram(list(self.counts), self.sum_s)
+
+
+@dataclass(slots=True)
+class EngineStats:
+    """Counters rise for ever; gauges are of the moment. prompt_tokens sums over its tiers to the prompt tokens of the
+    requests that ran. prefill/decode tokens count what the model was fed (recomputation included), and their seconds
+    share a mixed step's time by tokens."""
+
+    prompt_tokens: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TIERS, 0))
+    miss_reasons: dict[str, int] = field(default_factory=dict)
+    generated_tokens: int = 0
+    requests: int = 0
+    finished: dict[str, int] = field(default_factory=dict)  # samples by finish_reason
+    rejected: int = 0  # QueueFull
+    preemptions: int = 0
+    steps: int = 0
+    step_errors: int = 0
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    saved_blocks: int = 0
+    dropped_saves: int = 0  # blocks that were offered to the store and not taken, or not offered: too many in flight
+    late_transfers: int = 0  # fetches or loads that the watchdog gave up
+    stray_events: int = 0  # connector events nobody waits for (late or duplicate)
+    # gauges
+    queued: int = 0
+    waiting: int = 0  # sequences, preempted ones included
+    running: int = 0
+    pages: int = 0
+    pages_free: int = 0
+    pages_cached: int = 0  # in the index and evictable
+    pages_pinned: int = 0  # in the index under a lease
+    pages_held: int = 0  # waiting for the end of an abandoned load
+    # seconds
+    ttft: Histogram = field(default_factory=Histogram)
+    itl: Histogram = field(default_factory=Histogram)
+    e2e: Histogram = field(default_factory=Histogram)
+    queue_wait: Histogram = field(default_factory=Histogram)
+    cache_wait: Histogram = field(default_factory=Histogram)
