@@ -1,0 +1,151 @@
+"""Frames to values and back. A frame that makes no sense is FrameError, which names the field.
+
+Columns of numbers travel as little-endian arrays, so that numpy turns them into Python's and back in one call.
+"""
+
+from collections.abc import Sequence
+from importlib.metadata import version
+
+import numpy as np
+
+from ...proto import BlockLayout, Namespace
+from ...proto import kv_pb2 as pb
+from ..arena import ArenaView
+from ..types import Acquired, Lookup, Reserved, SlotRef
+
+WIRE_VERSION = 1
+PACKAGE_VERSION = version("kvterrace")
+TOKEN_BYTES = 4
+
+
+class FrameError(ValueError):
+    """`field` of a frame cannot be what it is."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+        self.message = message
+
+
+def pack_column(values: Sequence[int], dtype: str) -> bytes:
+    """`values` as a little-endian array of `dtype`, such as "<u8". OverflowError when one does not fit."""
+    return np.array(values, dtype=dtype).tobytes()
+
+
+def unpack_column(data: bytes, dtype: str, field: str) -> list[int]:
+    """The numbers of `pack_column`."""
+    if len(data) % np.dtype(dtype).itemsize:
+        raise FrameError(field, f"{len(data)} bytes are not whole {dtype} numbers")
+    return np.frombuffer(data, dtype=dtype).tolist()
+
+
+def pack_slots(refs: Sequence[SlotRef]) -> pb.Slots:
+    """Columns of `refs`."""
+    if not refs:
+        return pb.Slots()
+    slots, generations, checksums = zip(*refs, strict=True)
+    return pb.Slots(
+        slots=pack_column(slots, "<u8"),
+        generations=pack_column(generations, "<u4"),
+        checksums=pack_column(checksums, "<u8"),
+    )
+
+
+def unpack_slots(packed: pb.Slots) -> tuple[SlotRef, ...]:
+    """Rows of `packed`; FrameError when its columns differ in length."""
+    columns = (
+        unpack_column(packed.slots, "<u8", "slots"),
+        unpack_column(packed.generations, "<u4", "generations"),
+        unpack_column(packed.checksums, "<u8", "checksums"),
+    )
+    if len({len(column) for column in columns}) != 1:
+        raise FrameError("slots", f"columns of {', '.join(str(len(column)) for column in columns)} entries")
+    return tuple(map(SlotRef._make, zip(*columns, strict=True)))
+
+
+def check_tokens(tokens: bytes) -> bytes:
+    """`tokens`, when it is whole tokens."""
+    if len(tokens) % TOKEN_BYTES:
+        raise FrameError("tokens", f"{len(tokens)} bytes are not whole int32 tokens")
+    return tokens
+
+
+def pack_open(namespace: Namespace, client: str) -> pb.Open:
+    """What opens a session of `namespace`."""
+    layout = namespace.layout
+    return pb.Open(
+        wire_version=WIRE_VERSION,
+        package_version=PACKAGE_VERSION,
+        hash_name=namespace.hash_name,
+        client=client,
+        fingerprint=namespace.fingerprint(),
+        namespace=pb.NamespaceSpec(
+            weights_digest=namespace.weights_digest,
+            adapter_digest=namespace.adapter_digest,
+            kv_heads=layout.kv_heads,
+            layers=layout.layers,
+            planes=layout.planes,
+            block_tokens=layout.block_tokens,
+            head_dim=layout.head_dim,
+            dtype=layout.dtype,
+            first_layer=namespace.first_layer,
+            producer=namespace.producer,
+            label=namespace.label,
+        ),
+    )
+
+
+def unpack_namespace(opening: pb.Open) -> Namespace:
+    """The namespace that `opening` describes; proto's FieldError when it cannot be."""
+    spec = opening.namespace
+    layout = BlockLayout(
+        kv_heads=spec.kv_heads,
+        layers=spec.layers,
+        planes=spec.planes,
+        block_tokens=spec.block_tokens,
+        head_dim=spec.head_dim,
+        dtype=spec.dtype,
+    )
+    return Namespace(
+        weights_digest=spec.weights_digest,
+        layout=layout,
+        adapter_digest=spec.adapter_digest,
+        first_layer=spec.first_layer,
+        producer=spec.producer,
+        hash_name=opening.hash_name,
+        label=spec.label,
+    )
+
+
+def pack_found(found: Lookup) -> pb.Found:
+    return pb.Found(tiers=dict(found.tiers), reason=found.reason)
+
+
+def pack_acquired(given: Acquired) -> pb.Acquired:
+    return pb.Acquired(
+        lease=given.lease,
+        first=given.first,
+        slots=pack_slots(given.slots),
+        tiers=dict(given.tiers),
+        reason=given.reason,
+    )
+
+
+def unpack_acquired(frame: pb.Acquired, lease: int, arena: ArenaView) -> Acquired:
+    """With `lease` in place of the server's own number."""
+    return Acquired(lease, frame.first, unpack_slots(frame.slots), dict(frame.tiers), frame.reason, arena)
+
+
+def pack_reserved(given: Reserved) -> pb.Reserved:
+    return pb.Reserved(
+        lease=given.lease,
+        blocks=pack_column(given.blocks, "<u4"),
+        slots=pack_slots(given.slots),
+        reason=given.reason,
+    )
+
+
+def unpack_reserved(frame: pb.Reserved, lease: int, arena: ArenaView) -> Reserved:
+    """With `lease` in place of the server's own number."""
+    blocks = tuple(unpack_column(frame.blocks, "<u4", "blocks"))
+    return Reserved(lease, blocks, unpack_slots(frame.slots), frame.reason, arena)

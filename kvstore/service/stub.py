@@ -1,0 +1,36 @@
+"""The generated gRPC code with types: it has none of its own."""
+
+from typing import Any, cast
+
+import grpc.aio
+
+from ...proto import kv_pb2 as pb
+from ...proto import kv_pb2_grpc
+
+SessionCall = grpc.aio.StreamStreamCall[pb.ClientFrame, pb.ServerFrame]
+KVStoreServicer = kv_pb2_grpc.KVStoreServicer
+
+
+def session_call(channel: grpc.aio.Channel) -> SessionCall:
+    """A new, unopened Session stream."""
+    return cast(SessionCall, _stub(channel).Session())
+
+
+async def status_call(channel: grpc.aio.Channel, request: pb.StatusRequest, timeout_s: float) -> pb.StatusReply:
+    """The unary Status. grpc.aio.AioRpcError when it fails."""
+    return cast(pb.StatusReply, await _stub(channel).Status(request, timeout=timeout_s))
+
+
+async def clear_call(channel: grpc.aio.Channel, request: pb.ClearRequest, timeout_s: float) -> pb.ClearReply:
+    """The unary Clear. grpc.aio.AioRpcError when it fails."""
+    return cast(pb.ClearReply, await _stub(channel).Clear(request, timeout=timeout_s))
+
+
+def add_servicer(servicer: KVStoreServicer, server: grpc.aio.Server) -> None:
+    """Register `servicer` with `server`, before it starts."""
+    generated: Any = kv_pb2_grpc
+    generated.add_KVStoreServicer_to_server(servicer, server)
+
+
+def _stub(channel: grpc.aio.Channel) -> Any:
+    return kv_pb2_grpc.KVStoreStub(channel)

@@ -1,0 +1,303 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ClientFrame(_message.Message):
+    __slots__ = ("id", "open", "lookup", "acquire", "release", "reserve", "commit", "abort", "goodbye")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    LOOKUP_FIELD_NUMBER: _ClassVar[int]
+    ACQUIRE_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    RESERVE_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    ABORT_FIELD_NUMBER: _ClassVar[int]
+    GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    open: Open
+    lookup: Lookup
+    acquire: Acquire
+    release: Release
+    reserve: Reserve
+    commit: Commit
+    abort: Abort
+    goodbye: Goodbye
+    def __init__(self, id: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., lookup: _Optional[_Union[Lookup, _Mapping]] = ..., acquire: _Optional[_Union[Acquire, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., reserve: _Optional[_Union[Reserve, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
+
+class ServerFrame(_message.Message):
+    __slots__ = ("id", "opened", "refused", "found", "acquired", "reserved", "done", "invalid")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    OPENED_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    ACQUIRED_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    INVALID_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    opened: Opened
+    refused: Refused
+    found: Found
+    acquired: Acquired
+    reserved: Reserved
+    done: Done
+    invalid: Invalid
+    def __init__(self, id: _Optional[int] = ..., opened: _Optional[_Union[Opened, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., found: _Optional[_Union[Found, _Mapping]] = ..., acquired: _Optional[_Union[Acquired, _Mapping]] = ..., reserved: _Optional[_Union[Reserved, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., invalid: _Optional[_Union[Invalid, _Mapping]] = ...) -> None: ...
+
+class Open(_message.Message):
+    __slots__ = ("wire_version", "package_version", "hash_name", "client", "namespace", "fingerprint")
+    WIRE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    HASH_NAME_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    wire_version: int
+    package_version: str
+    hash_name: str
+    client: str
+    namespace: NamespaceSpec
+    fingerprint: bytes
+    def __init__(self, wire_version: _Optional[int] = ..., package_version: _Optional[str] = ..., hash_name: _Optional[str] = ..., client: _Optional[str] = ..., namespace: _Optional[_Union[NamespaceSpec, _Mapping]] = ..., fingerprint: _Optional[bytes] = ...) -> None: ...
+
+class Opened(_message.Message):
+    __slots__ = ("session", "boot_id", "package_version", "arena_path")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ARENA_PATH_FIELD_NUMBER: _ClassVar[int]
+    session: int
+    boot_id: bytes
+    package_version: str
+    arena_path: str
+    def __init__(self, session: _Optional[int] = ..., boot_id: _Optional[bytes] = ..., package_version: _Optional[str] = ..., arena_path: _Optional[str] = ...) -> None: ...
+
+class Refused(_message.Message):
+    __slots__ = ("field", "message", "ours", "theirs")
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    OURS_FIELD_NUMBER: _ClassVar[int]
+    THEIRS_FIELD_NUMBER: _ClassVar[int]
+    field: str
+    message: str
+    ours: str
+    theirs: str
+    def __init__(self, field: _Optional[str] = ..., message: _Optional[str] = ..., ours: _Optional[str] = ..., theirs: _Optional[str] = ...) -> None: ...
+
+class Invalid(_message.Message):
+    __slots__ = ("field", "message")
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    field: str
+    message: str
+    def __init__(self, field: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class Lookup(_message.Message):
+    __slots__ = ("tokens",)
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    tokens: bytes
+    def __init__(self, tokens: _Optional[bytes] = ...) -> None: ...
+
+class Found(_message.Message):
+    __slots__ = ("tiers", "reason")
+    class TiersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    TIERS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    tiers: _containers.ScalarMap[str, int]
+    reason: str
+    def __init__(self, tiers: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Acquire(_message.Message):
+    __slots__ = ("tokens", "skip", "deadline_s")
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SKIP_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
+    tokens: bytes
+    skip: int
+    deadline_s: float
+    def __init__(self, tokens: _Optional[bytes] = ..., skip: _Optional[int] = ..., deadline_s: _Optional[float] = ...) -> None: ...
+
+class Slots(_message.Message):
+    __slots__ = ("slots", "generations", "checksums")
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    GENERATIONS_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUMS_FIELD_NUMBER: _ClassVar[int]
+    slots: bytes
+    generations: bytes
+    checksums: bytes
+    def __init__(self, slots: _Optional[bytes] = ..., generations: _Optional[bytes] = ..., checksums: _Optional[bytes] = ...) -> None: ...
+
+class Acquired(_message.Message):
+    __slots__ = ("lease", "first", "slots", "tiers", "reason")
+    class TiersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    TIERS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    lease: int
+    first: int
+    slots: Slots
+    tiers: _containers.ScalarMap[str, int]
+    reason: str
+    def __init__(self, lease: _Optional[int] = ..., first: _Optional[int] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., tiers: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Release(_message.Message):
+    __slots__ = ("lease", "corrupt")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    CORRUPT_FIELD_NUMBER: _ClassVar[int]
+    lease: int
+    corrupt: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, lease: _Optional[int] = ..., corrupt: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Reserve(_message.Message):
+    __slots__ = ("tokens", "start", "count")
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    tokens: bytes
+    start: int
+    count: int
+    def __init__(self, tokens: _Optional[bytes] = ..., start: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+
+class Reserved(_message.Message):
+    __slots__ = ("lease", "blocks", "slots", "reason")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    lease: int
+    blocks: bytes
+    slots: Slots
+    reason: str
+    def __init__(self, lease: _Optional[int] = ..., blocks: _Optional[bytes] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Commit(_message.Message):
+    __slots__ = ("lease", "checksums")
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUMS_FIELD_NUMBER: _ClassVar[int]
+    lease: int
+    checksums: bytes
+    def __init__(self, lease: _Optional[int] = ..., checksums: _Optional[bytes] = ...) -> None: ...
+
+class Abort(_message.Message):
+    __slots__ = ("lease",)
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    lease: int
+    def __init__(self, lease: _Optional[int] = ...) -> None: ...
+
+class Done(_message.Message):
+    __slots__ = ("ok",)
+    OK_FIELD_NUMBER: _ClassVar[int]
+    ok: bool
+    def __init__(self, ok: _Optional[bool] = ...) -> None: ...
+
+class Goodbye(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ("check",)
+    CHECK_FIELD_NUMBER: _ClassVar[int]
+    check: bool
+    def __init__(self, check: _Optional[bool] = ...) -> None: ...
+
+class StatusReply(_message.Message):
+    __slots__ = ("boot_id", "package_version", "uptime_s", "tiers", "namespaces", "check_error")
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_S_FIELD_NUMBER: _ClassVar[int]
+    TIERS_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACES_FIELD_NUMBER: _ClassVar[int]
+    CHECK_ERROR_FIELD_NUMBER: _ClassVar[int]
+    boot_id: bytes
+    package_version: str
+    uptime_s: float
+    tiers: _containers.RepeatedCompositeFieldContainer[TierStatus]
+    namespaces: _containers.RepeatedCompositeFieldContainer[NamespaceStatus]
+    check_error: str
+    def __init__(self, boot_id: _Optional[bytes] = ..., package_version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., tiers: _Optional[_Iterable[_Union[TierStatus, _Mapping]]] = ..., namespaces: _Optional[_Iterable[_Union[NamespaceStatus, _Mapping]]] = ..., check_error: _Optional[str] = ...) -> None: ...
+
+class TierStatus(_message.Message):
+    __slots__ = ("name", "capacity_bytes", "used_bytes", "leased_bytes")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LEASED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    capacity_bytes: int
+    used_bytes: int
+    leased_bytes: int
+    def __init__(self, name: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., leased_bytes: _Optional[int] = ...) -> None: ...
+
+class NamespaceStatus(_message.Message):
+    __slots__ = ("fingerprint", "label", "blocks", "bytes", "hit_tokens", "miss_tokens", "sessions")
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MISS_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    fingerprint: bytes
+    label: str
+    blocks: int
+    bytes: int
+    hit_tokens: int
+    miss_tokens: int
+    sessions: int
+    def __init__(self, fingerprint: _Optional[bytes] = ..., label: _Optional[str] = ..., blocks: _Optional[int] = ..., bytes: _Optional[int] = ..., hit_tokens: _Optional[int] = ..., miss_tokens: _Optional[int] = ..., sessions: _Optional[int] = ...) -> None: ...
+
+class ClearRequest(_message.Message):
+    __slots__ = ("fingerprint",)
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    fingerprint: bytes
+    def __init__(self, fingerprint: _Optional[bytes] = ...) -> None: ...
+
+class ClearReply(_message.Message):
+    __slots__ = ("blocks",)
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    blocks: int
+    def __init__(self, blocks: _Optional[int] = ...) -> None: ...
+
+class NamespaceSpec(_message.Message):
+    __slots__ = ("weights_digest", "adapter_digest", "kv_heads", "layers", "planes", "block_tokens", "head_dim", "dtype", "first_layer", "producer", "label")
+    WEIGHTS_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    KV_HEADS_FIELD_NUMBER: _ClassVar[int]
+    LAYERS_FIELD_NUMBER: _ClassVar[int]
+    PLANES_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    HEAD_DIM_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_LAYER_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    weights_digest: bytes
+    adapter_digest: bytes
+    kv_heads: int
+    layers: int
+    planes: int
+    block_tokens: int
+    head_dim: int
+    dtype: str
+    first_layer: int
+    producer: str
+    label: str
+    def __init__(self, weights_digest: _Optional[bytes] = ..., adapter_digest: _Optional[bytes] = ..., kv_heads: _Optional[int] = ..., layers: _Optional[int] = ..., planes: _Optional[int] = ..., block_tokens: _Optional[int] = ..., head_dim: _Optional[int] = ..., dtype: _Optional[str] = ..., first_layer: _Optional[int] = ..., producer: _Optional[str] = ..., label: _Optional[str] = ...) -> None: ...
