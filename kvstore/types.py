@@ -1,0 +1,126 @@
+"""What passes between a store and an engine's connector: values, and the one Protocol both clients implement.
+
+Tokens are packed: bytes, little-endian int32, four bytes a token. Trouble is a result with a `reason`; an empty
+reason means that everything asked for was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from ..proto import Namespace
+from .arena import ArenaView
+
+
+class SlotRef(NamedTuple):
+    """Where one block lies in the arena.
+
+    slot:       index of its first 4 KiB page in the arena's data.
+    generation: what ArenaView.generation(slot) must still say after the copy; otherwise the copy is void.
+    checksum:   xxh3-64 of the block's block_bytes; 0 in a Reserved.
+    """
+
+    slot: int
+    generation: int
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """What a look-up found: tokens by tier, and why the first full block beyond was not found ("" = all were)."""
+
+    tiers: Mapping[str, int]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Acquired:
+    """A read lease on consecutive blocks.
+
+    lease:  handle for release(); 0 if and only if `slots` is empty: then there is nothing to release.
+    first:  ordinal of the block of slots[0] (= the `skip` asked for).
+    slots:  the blocks from `first` on.
+    tiers:  tokens of `slots` by the tier they came from; sums to len(slots) * block_tokens.
+    reason: why the block behind the last one is not there: "" (all full blocks asked for are given), "never_seen",
+            "evicted", "corrupt", "cleared", "not_committed" (someone is writing it now), "deadline",
+            "busy" (too many leases held), "disconnected", "error".
+    """
+
+    lease: int
+    first: int
+    slots: tuple[SlotRef, ...]
+    tiers: Mapping[str, int]
+    reason: str
+    arena: ArenaView | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """A write lease on slots to fill.
+
+    lease:  handle for commit() or abort(); 0 if and only if `blocks` is empty.
+    blocks: ordinals to write, consecutive: those asked for, without the leading ones that are already present.
+    slots:  where, in the same order; as far as possible consecutive in the arena.
+    reason: "" (all missing blocks are given), "present" (none is missing), "full" (no room that may be evicted),
+            "backlog" (too many slots reserved and not committed), "no_parent" (a block before `start` is missing),
+            "busy", "disconnected", "error". With "full" and "backlog" the first of the blocks may still be given:
+            a non-zero lease must be committed or aborted whatever the reason.
+    """
+
+    lease: int
+    blocks: tuple[int, ...]
+    slots: tuple[SlotRef, ...]
+    reason: str
+    arena: ArenaView | None = None
+
+
+class StoreClient(Protocol):
+    """A connector's view of a store, used from one asyncio loop. Both modes (embedded, sidecar) implement it.
+
+    No verb raises for trouble with the store; only start() does, when the session is refused for good. After a lost
+    connection all leases are void: release, commit and abort of an old lease do nothing (commit says False).
+    """
+
+    namespace: Namespace
+    arena: ArenaView | None  # None while detached
+
+    @property
+    def connected(self) -> bool: ...
+
+    async def start(self) -> None:
+        """Open the session. SessionRefused names the field that stands against it. A sidecar that is away is no
+        error: the call returns at once and the client keeps trying."""
+        ...
+
+    async def acquire(self, tokens: bytes, *, skip: int, deadline_s: float) -> Acquired:
+        """Lease the longest stored prefix of `tokens`, less its first `skip` blocks (which the engine has).
+
+        deadline_s: seconds the store may take to bring up what is not in DRAM; 0 = what is there now, no wait.
+        """
+        ...
+
+    async def reserve(self, tokens: bytes, *, start: int, count: int) -> Reserved:
+        """Lease slots to write blocks start .. start+count-1 of `tokens`; present ones are left out."""
+        ...
+
+    async def commit(self, lease: int, checksums: Sequence[int]) -> bool:
+        """Make the written blocks visible, all at once; ends the lease.
+
+        checksums: xxh3-64 of each block's block_bytes, in the order of Reserved.blocks. False: the lease is not
+        known (any more), or the blocks' parents are gone. Blocks that someone else committed meanwhile stay theirs.
+        """
+        ...
+
+    async def abort(self, lease: int) -> None:
+        """End a write lease without a trace. Unknown leases are ignored."""
+        ...
+
+    async def release(self, lease: int, *, corrupt: Sequence[int] = ()) -> None:
+        """End a read lease. corrupt: positions in Acquired.slots whose checksum failed; they leave the store."""
+        ...
+
+    async def close(self) -> None:
+        """End the session and all its leases."""
+        ...
