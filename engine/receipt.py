@@ -1,0 +1,20 @@
+"""How a request's prompt tokens are credited to the tiers. Pure functions; the rule is: credited once, at first use,
+and always summing to the prompt."""
+
+from collections.abc import Mapping
+
+from .request import TIERS
+
+
+def tokens_by_tier(prompt_tokens: int, reused: int, loaded: Mapping[str, int]) -> dict[str, int]:
+    """reused: prompt tokens whose KV was there when the request first ran; loaded: those of them that the store
+    brought, by tier. The rest of the reused came from HBM, the rest of the prompt is computed."""
+    tokens = dict.fromkeys(TIERS, 0)
+    left = reused
+    for tier, count in loaded.items():
+        taken = min(count, left)
+        tokens[tier] = tokens.get(tier, 0) + taken
+        left -= taken
+    tokens["hbm"] += left
+    tokens["computed"] = prompt_tokens - reused
+    return tokens

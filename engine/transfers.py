@@ -1,0 +1,341 @@
+"""Transfers: the engine's side of the connector. What is being fetched, loaded and saved, and what that keeps pinned.
+
+A waiting sequence is prepared once per run: its HBM prefix is leased, the store is asked for more (FETCHING), offered
+blocks are loaded into fresh pages (LOADING) and published, and whatever happens it ends up READY. Every cycle has an
+id of its own, so that a late or duplicate event finds nobody. The connector's deadlines end every wait; a watchdog
+behind them ends those whose event never comes. Two kinds of pages outlive their sequence: those that an abandoned
+load may still write (held until its LoadDone) and those that a save reads (pinned until its SaveDone). Belongs to the
+engine's thread.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..connector.base import KVConnector, LoadDone, Offer, SaveDone
+from .pool import KVPool
+from .sequence import Sequence, State
+from .stats import EngineStats
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+WATCHDOG_MARGIN_S = 1.0  # beyond the connector's own deadline
+LOST_AFTER_S = 30.0  # a save or an abandoned load without an end is not waited for any longer
+SAVE_BATCH_BLOCKS = 8  # generated blocks are saved by so many, and the rest at the end
+
+NO_STORE, CACHE_OFF = "not_in_hbm", "cache_off"  # reasons of a miss that no store was asked about
+
+# "saved" column of the index: tries that fell short (from MAX_TRIES on it is left alone), or one of
+IN_FLIGHT = 254
+SAVED = 255
+MAX_TRIES = 3
+
+
+@dataclass(slots=True)
+class _Fetch:
+    sequence: Sequence
+    begun_s: float
+    deadline_s: float
+
+
+@dataclass(slots=True)
+class _Load:
+    sequence: Sequence | None  # None: abandoned
+    pages: list[int]
+    begun_s: float
+    deadline_s: float
+
+
+@dataclass(slots=True)
+class _Save:
+    path: list[int]  # blocks, root first; the last one is pinned
+    start: int
+    tries: list[int]  # of path[start:], before this one
+    deadline_s: float
+
+
+class Transfers:
+    """Implements scheduler.Preparation. connector None: a sequence is ready at once."""
+
+    def __init__(
+        self,
+        pool: KVPool,
+        connector: KVConnector | None,
+        stats: EngineStats,
+        *,
+        fetch_deadline_s: float,
+        load_deadline_s: float,
+        ahead: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self._pool = pool
+        self._connector = connector
+        self._stats = stats
+        self._fetch_wait_s = fetch_deadline_s + WATCHDOG_MARGIN_S
+        self._load_wait_s = load_deadline_s + WATCHDOG_MARGIN_S
+        self._ahead = ahead
+        self._clock = clock
+        self._prepared: dict[Sequence, None] = {}
+        self._fetches: dict[str, _Fetch] = {}
+        self._loads: dict[str, _Load] = {}
+        self._saves: dict[tuple[str, int], _Save] = {}
+        if pool.index is not None:
+            pool.index.column("saved", np.uint8, 0)
+
+    @property
+    def active(self) -> bool:
+        return self._connector is not None
+
+    @property
+    def prepared(self) -> list[Sequence]:
+        return list(self._prepared)
+
+    @property
+    def held(self) -> list[int]:
+        """Pages of abandoned loads."""
+        return [page for load in self._loads.values() if load.sequence is None for page in load.pages]
+
+    @property
+    def pins(self) -> list[list[int]]:
+        """Block paths that saves in flight keep."""
+        return [save.path for save in self._saves.values()]
+
+    def in_flight(self) -> bool:
+        """Whether something will still end and give pages back."""
+        waits = (*self._fetches.values(), *self._loads.values(), *self._saves.values())
+        return any(wait.deadline_s > self._clock() for wait in waits)
+
+    def next_deadline_s(self) -> float | None:
+        now = self._clock()
+        waits = (*self._fetches.values(), *self._loads.values(), *self._saves.values())
+        return min((wait.deadline_s for wait in waits if wait.deadline_s > now), default=None)
+
+    # --- before a sequence runs
+
+    def begin(self, seq: Sequence) -> bool:
+        if len(self._prepared) >= self._ahead:
+            return False
+        self._prepared[seq] = None
+        seq.state = State.READY
+        seq.loaded, seq.miss_reason = {}, NO_STORE if self._pool.index is not None else CACHE_OFF
+        if self._connector is None:
+            return True
+        limit = seq.reusable_blocks(self._pool.block_tokens)
+        tokens = seq.packed(limit * self._pool.block_tokens)
+        self._pool.attach(seq.table, tokens, limit)
+        if seq.table.shared < limit:
+            seq.cycle += 1
+            now = self._clock()
+            seq.state = State.FETCHING
+            self._fetches[_cycle(seq)] = _Fetch(seq, now, now + self._fetch_wait_s)
+            self._call(self._connector.fetch, _cycle(seq), tokens, seq.table.shared, limit)
+        return True
+
+    def release(self, seq: Sequence) -> None:
+        assert seq.state in {State.FETCHING, State.READY}
+        self.finish(seq)
+        self._pool.drop(seq.table)
+        seq.state = State.WAITING
+
+    def finish(self, seq: Sequence) -> None:
+        """Ends the preparation wherever it is; pages that a load may still write are held back."""
+        self._prepared.pop(seq, None)
+        if seq.state is State.FETCHING and self._fetches.pop(_cycle(seq), None):
+            self._cancel(_cycle(seq))
+        elif seq.state is State.LOADING:
+            self._abandon(seq)
+
+    def drain(self, running: int) -> None:
+        """Takes all events, then gives up what is overdue. Loads leave a page for each of the `running`."""
+        if self._connector is None:
+            return
+        for event in self._call(self._connector.poll) or []:
+            if isinstance(event, Offer):
+                self._on_offer(event, running)
+            elif isinstance(event, LoadDone):
+                self._on_load_done(event)
+            else:
+                self._on_save_done(event)
+        self._watch()
+
+    def _on_offer(self, offer: Offer, running: int) -> None:
+        fetch = self._fetches.pop(offer.request_id, None)
+        if fetch is None or self._connector is None:
+            self._stats.stray_events += 1
+            return
+        seq, block_tokens = fetch.sequence, self._pool.block_tokens
+        self._waited(seq, fetch.begun_s)
+        seq.state = State.READY
+        seq.miss_reason = offer.reason or seq.miss_reason
+        limit = seq.reusable_blocks(block_tokens)
+        blocks = min(offer.blocks, limit - seq.table.shared)
+        if blocks <= 0:
+            return
+        wanted = self._pool.known(seq.packed(limit * block_tokens), limit) < seq.table.shared + blocks
+        pages = self._pool.allocate(min(blocks, self._loadable(running))) if wanted else None
+        if not pages:  # in HBM by now, or no room for it
+            seq.miss_reason = "no_pages" if wanted else seq.miss_reason
+            self._call(self._connector.decline, offer.request_id)
+            return
+        if len(pages) < blocks:
+            seq.miss_reason = "no_pages"
+        now = self._clock()
+        seq.table.pages += pages
+        seq.state = State.LOADING
+        self._loads[offer.request_id] = _Load(seq, pages, now, now + self._load_wait_s)
+        self._call(self._connector.load, offer.request_id, pages)
+
+    def _loadable(self, running: int) -> int:
+        """Pages that one more load may take: the running can go on, and loads never hold more than half of memory
+        between them (one alone may, or a long prompt could never be loaded)."""
+        spare = self._pool.available - running
+        if self._loads:
+            spare = min(spare, self._pool.num_pages // 2 - sum(len(load.pages) for load in self._loads.values()))
+        return max(0, spare)
+
+    def _on_load_done(self, done: LoadDone) -> None:
+        load = self._loads.pop(done.request_id, None)
+        if load is None:
+            self._stats.stray_events += 1
+            return
+        seq, pool = load.sequence, self._pool
+        if seq is None:
+            pool.unhold(load.pages)
+            return
+        self._waited(seq, load.begun_s)
+        first, good = seq.table.shared, min(done.blocks_ok, len(load.pages))
+        pool.publish(seq.table, seq.packed((first + good) * pool.block_tokens), first + good)
+        pool.free(pool.trim(seq.table))
+        self._mark(seq.table.blocks[first:], SAVED)
+        seq.loaded = _shorten(done.tiers, good * pool.block_tokens)
+        seq.miss_reason = done.reason or seq.miss_reason
+        seq.state = State.READY
+
+    def _watch(self) -> None:
+        now = self._clock()
+        for ident, fetch in [(i, f) for i, f in self._fetches.items() if f.deadline_s <= now]:
+            del self._fetches[ident]
+            self._cancel(ident)
+            self._give_up(fetch.sequence, fetch.begun_s)
+        for load in [load for load in self._loads.values() if load.sequence is not None and load.deadline_s <= now]:
+            assert load.sequence is not None
+            seq = load.sequence
+            self._abandon(seq)
+            self._give_up(seq, load.begun_s)
+
+    def _give_up(self, seq: Sequence, begun_s: float) -> None:
+        self._stats.late_transfers += 1
+        self._waited(seq, begun_s)
+        seq.miss_reason = "deadline"
+        seq.state = State.READY
+
+    def _abandon(self, seq: Sequence) -> None:
+        load = self._loads[_cycle(seq)]
+        load.sequence = None
+        load.deadline_s = self._clock() + LOST_AFTER_S
+        self._pool.hold(self._pool.trim(seq.table))
+        self._cancel(_cycle(seq))
+
+    def _waited(self, seq: Sequence, begun_s: float) -> None:
+        seq.cache_wait_s += self._clock() - begun_s
+
+    # --- after it ran
+
+    def save(self, seq: Sequence, *, last: bool = False) -> None:
+        """Hands full blocks that the store may lack to the connector: those of the prompt as they fill, generated ones
+        in batches and, when it is the `last` call, the rest. Blocks found in HBM whose save had failed go along."""
+        full = seq.table.shared
+        small = seq.output_tokens > 0 and full - seq.saved < SAVE_BATCH_BLOCKS and not last
+        if self._connector is None or full <= seq.saved or small:
+            return
+        path = list(seq.table.blocks)
+        missing = np.flatnonzero(self._marks[path[seq.saved :]] < MAX_TRIES)
+        start = seq.saved + int(missing[0]) if len(missing) else full
+        seq.saved = full
+        if start == full:
+            return
+        pinned = sum(len(save.path) - save.start for save in self._saves.values())
+        if self._saves and pinned + full - start > self._pool.num_pages // 2:
+            self._stats.dropped_saves += full - start  # the next sequence that uses these blocks offers them again
+            return
+        self._pool.pin(path[-1])
+        tries = [int(mark) for mark in self._marks[path[start:]]]
+        self._saves[seq.key, start] = _Save(path, start, tries, self._clock() + LOST_AFTER_S)
+        self._mark(path[start:], IN_FLIGHT)
+        tokens = seq.packed(full * self._pool.block_tokens)
+        self._call(self._connector.save, seq.key, tokens, start, seq.table.pages[start:full])
+
+    def _on_save_done(self, done: SaveDone) -> None:
+        save = self._saves.pop((done.request_id, done.start), None)
+        if save is None:
+            self._stats.stray_events += 1
+            return
+        self._stats.saved_blocks += done.saved
+        if done.saved >= len(save.tries):
+            self._mark(save.path[save.start :], SAVED)
+        else:
+            # Dropped, or there already, or without a parent because the store evicted what we thought it had: the next
+            # user of this path offers all of it once more, and the store takes what it lacks.
+            self._marks[save.path[save.start :]] = [min(tries + 1, MAX_TRIES) for tries in save.tries]
+            above = np.asarray(save.path[: save.start], dtype=np.int64)
+            self._marks[above[self._marks[above] == SAVED]] = MAX_TRIES - 1
+        self._pool.unpin(save.path[-1])
+
+    # --- the connector itself
+
+    def close(self) -> None:
+        """Ends the connector and takes its last events."""
+        if self._connector is not None:
+            self._call(self._connector.close)
+            self.drain(0)
+            self._connector = None
+
+    def _call(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        """A connector that raises is one no longer used: what it was doing is given up, requests are computed."""
+        try:
+            return verb(*args, **kwargs)
+        except Exception:
+            log.exception("the KV connector raised; going on without it")
+            self._connector = None
+            for fetch in self._fetches.values():
+                self._give_up(fetch.sequence, fetch.begun_s)
+            self._fetches.clear()
+            for load in [load for load in self._loads.values() if load.sequence is not None]:
+                assert load.sequence is not None
+                seq = load.sequence
+                self._abandon(seq)
+                self._give_up(seq, load.begun_s)
+            return None
+
+    def _cancel(self, cycle: str) -> None:
+        if self._connector is not None:
+            self._call(self._connector.cancel, cycle)
+
+    @property
+    def _marks(self) -> NDArray[np.uint8]:
+        """The index's column; it moves when the index grows, so it is never kept."""
+        assert self._pool.index is not None
+        return self._pool.index.col["saved"]
+
+    def _mark(self, blocks: list[int], mark: int) -> None:
+        self._marks[blocks] = mark
+
+
+def _cycle(seq: Sequence) -> str:
+    return f"{seq.key}#{seq.cycle}"
+
+
+def _shorten(tiers: Mapping[str, int], tokens: int) -> dict[str, int]:
+    """The tiers' counts cut to `tokens` in all."""
+    result: dict[str, int] = {}
+    for tier, count in tiers.items():
+        result[tier] = min(count, tokens)
+        tokens -= result[tier]
+    return result
