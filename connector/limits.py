@@ -1,0 +1,37 @@
+"""The bounds of one connector: every wait, queue and backlog it has is limited by a number in here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorLimits:
+    """All positive; an acquire_deadline_s of 0 means that no fetch ever waits for the store.
+
+    acquire_deadline_s:  from fetch() to its Offer.
+    load_base_s, load_bytes_per_s: a load of n bytes may take load_base_s + n / load_bytes_per_s; blocks whose copy
+        has not begun by then are given up.
+    save_deadline_s:     for each of the store's two answers to a save (reserve, commit), and for its copy.
+    save_backlog_bytes:  bytes of saves in flight; a save that would exceed it is dropped, unless it is the only one.
+    max_calls:           fetches and saves waiting for the store; one more is answered "busy".
+    late_s:              how long a late answer is awaited, so that the lease it brings is given back.
+    copy_threads:        threads that copy and verify.
+    close_s:             how long close() waits for saves in flight, and again for the store's goodbye.
+    """
+
+    acquire_deadline_s: float = 0.25
+    load_base_s: float = 1.0
+    load_bytes_per_s: float = 100e6
+    save_deadline_s: float = 2.0
+    save_backlog_bytes: int = 1 << 30
+    max_calls: int = 1024
+    late_s: float = 30.0
+    copy_threads: int = 2
+    close_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            value: float = getattr(self, name)
+            if value < 0 or (value == 0 and name != "acquire_deadline_s"):
+                raise ValueError(f"{name} must be positive, not {value}")

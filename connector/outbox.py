@@ -1,0 +1,98 @@
+"""Outbox: the events on their way to the engine, and the counters behind ConnectorStatus.
+
+Any thread pushes, the engine's thread takes. The counters move with the event that reports the same fact, so that
+what status() says never runs ahead of what poll() has delivered or will deliver.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+from .base import ConnectorStatus, Event, LoadDone, Offer, SaveDone
+
+# Reasons that say "trouble", not "the store does not have it".
+TROUBLE = frozenset(
+    {"deadline", "disconnected", "corrupt", "stale", "busy", "error", "self_test", "cancelled", "backlog"}
+)
+
+
+class Outbox:
+    """Thread-safe queue of events with its counters; the pusher calls wake() afterwards."""
+
+    def __init__(self, on_event: Callable[[], None]) -> None:
+        self._on_event = on_event
+        self._lock = threading.Lock()
+        self._events: list[Event] = []
+        self._totals: Counter[str] = Counter()
+        self._load_seconds = 0.0
+        self._misses: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
+        self._dropped: Counter[str] = Counter()
+
+    def offer(self, event: Offer) -> None:
+        with self._lock:
+            self._totals["fetches"] += 1
+            self._count_reason(event.reason)
+            self._events.append(event)
+
+    def load_done(self, event: LoadDone, *, loaded_bytes: int, seconds: float, corrupt_blocks: int) -> None:
+        with self._lock:
+            self._totals["loads"] += 1
+            self._totals["loaded_blocks"] += event.blocks_ok
+            self._totals["loaded_bytes"] += loaded_bytes
+            self._totals["corrupt_blocks"] += corrupt_blocks
+            self._load_seconds += seconds
+            self._count_reason(event.reason)
+            self._events.append(event)
+
+    def save_done(self, event: SaveDone, *, saved_bytes: int, dropped: int, reason: str) -> None:
+        with self._lock:
+            self._totals["saves"] += 1
+            self._totals["saved_blocks"] += event.saved
+            self._totals["saved_bytes"] += saved_bytes
+            if dropped:
+                self._dropped[reason] += dropped
+            self._events.append(event)
+
+    def drop_offers(self, request_id: str) -> None:
+        """Withdraw the undelivered offers of one request. O(events not yet polled)."""
+        with self._lock:
+            self._events = [e for e in self._events if not (isinstance(e, Offer) and e.request_id == request_id)]
+
+    def wake(self) -> None:
+        """Tell the engine; apart from the pushes, so that no caller holds a lock of its own meanwhile."""
+        self._on_event()
+
+    def take(self) -> list[Event]:
+        with self._lock:
+            events, self._events = self._events, []
+        return events
+
+    def status(self, *, kind: str, connected: bool, fetches: int, loads: int, save_bytes: int) -> ConnectorStatus:
+        """The counters, with the gauges that their owners hand in."""
+        with self._lock:
+            return ConnectorStatus(
+                kind=kind,
+                connected=connected,
+                fetches=self._totals["fetches"],
+                loads=self._totals["loads"],
+                loaded_blocks=self._totals["loaded_blocks"],
+                loaded_bytes=self._totals["loaded_bytes"],
+                load_seconds=self._load_seconds,
+                saves=self._totals["saves"],
+                saved_blocks=self._totals["saved_blocks"],
+                saved_bytes=self._totals["saved_bytes"],
+                corrupt_blocks=self._totals["corrupt_blocks"],
+                misses=dict(self._misses),
+                failures=dict(self._failures),
+                dropped_saves=dict(self._dropped),
+                fetches_in_flight=fetches,
+                loads_in_flight=loads,
+                save_bytes_in_flight=save_bytes,
+            )
+
+    def _count_reason(self, reason: str) -> None:
+        if reason:
+            (self._failures if reason in TROUBLE else self._misses)[reason] += 1

@@ -1,0 +1,188 @@
+"""Scheduler side: the fetch cycles of all requests, with their leases, offers and deadlines. Copies nothing.
+
+Called from the engine's thread, from the bridge's loop (answers of the store) and from copy threads (ends of loads);
+one lock guards the table of cycles. A cycle is in the table exactly while it may still produce an event; a lease that
+arrives for a cycle no longer there is given back at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from enum import Enum
+
+from ..kvstore.types import Acquired
+from .base import LoadDone, Offer
+from .link import Link, shorten
+from .registration import Registration
+from .worker import Job, LoadResult
+
+# The store answers within this share of the deadline; the rest is for the way back. What it has by then is used.
+STORE_SHARE = 0.8
+
+
+class State(Enum):
+    ACQUIRING = "acquiring"
+    OFFERED = "offered"
+    LOADING = "loading"
+
+
+@dataclass(slots=True, eq=False)
+class Cycle:
+    """One request between its fetch and the end of it. `acquired` is set from OFFERED on, `job` while LOADING."""
+
+    request_id: str
+    skip: int
+    wanted: int
+    state: State = State.ACQUIRING
+    acquired: Acquired | None = None
+    offered: int = 0
+    job: Job | None = None
+    loading_since: float = 0.0
+
+
+class SchedulerSide:
+    """Decides what is offered and who holds which lease; see KVConnector for the contract of each call."""
+
+    def __init__(self, link: Link, registration: Registration) -> None:
+        self._link = link
+        self._registration = registration
+        self._lock = threading.Lock()
+        self._cycles: dict[str, Cycle] = {}
+        self._closed = False
+
+    def fetch(self, request_id: str, tokens: bytes, hbm_blocks: int, max_blocks: int) -> None:
+        cycle = Cycle(request_id, hbm_blocks, max(0, max_blocks - hbm_blocks))
+        link = self._link
+        with self._lock:
+            busy = request_id in self._cycles
+            if not busy:
+                self._cycles[request_id] = cycle
+        if busy:
+            link.outbox.offer(Offer(request_id, 0, {}, "busy"))
+            link.outbox.wake()
+            return
+        deadline = link.clock() + link.limits.acquire_deadline_s
+        wanted = link.prefix(tokens, max_blocks)
+        if cycle.wanted == 0:
+            self._answer(cycle, None, "")
+        elif self._closed or not link.attached:
+            self._answer(cycle, None, "disconnected")
+        elif link.limits.acquire_deadline_s == 0:
+            self._answer(cycle, None, "deadline")
+        elif not link.bridge.submit(lambda: self._acquire(cycle, wanted, deadline)):
+            self._answer(cycle, None, "busy")
+
+    def begin_load(self, request_id: str, blocks: int) -> Cycle | None:
+        """Turn a standing offer into a load of its first `blocks` blocks; None if there is no such offer."""
+        with self._lock:
+            cycle = self._cycles.get(request_id)
+            if cycle is None or cycle.state is not State.OFFERED or blocks > cycle.offered:
+                return None
+            cycle.state = State.LOADING
+            cycle.loading_since = self._link.clock()
+            return cycle
+
+    def end_load(self, cycle: Cycle, result: LoadResult) -> None:
+        """The pages are no longer written: report, then give the lease back with what was found corrupt."""
+        link, acquired = self._link, cycle.acquired
+        assert acquired is not None
+        tiers = shorten(acquired.tiers, result.blocks_ok * link.layout.block_tokens)
+        with self._lock:
+            del self._cycles[cycle.request_id]
+            link.outbox.load_done(
+                LoadDone(cycle.request_id, result.blocks_ok, tiers, result.reason),
+                loaded_bytes=result.blocks_ok * link.layout.block_bytes,
+                seconds=link.clock() - cycle.loading_since,
+                corrupt_blocks=len(result.corrupt),
+            )
+        link.outbox.wake()
+        link.give_back(acquired.lease, result.corrupt)
+
+    def decline(self, request_id: str) -> None:
+        with self._lock:
+            cycle = self._cycles.get(request_id)
+            if cycle is None or cycle.state is not State.OFFERED:
+                return
+            del self._cycles[request_id]
+        self._give_back(cycle.acquired)
+
+    def cancel(self, request_id: str) -> None:
+        with self._lock:
+            self._link.outbox.drop_offers(request_id)
+            cycle = self._cycles.get(request_id)
+            if cycle is None:
+                return
+            if cycle.state is State.LOADING:
+                if cycle.job is not None:
+                    cycle.job.cancel()
+                return
+            del self._cycles[request_id]
+        self._give_back(cycle.acquired)
+
+    def close(self) -> None:
+        """Waiting fetches are answered, standing offers dropped; loads end by themselves."""
+        self._closed = True
+        with self._lock:
+            waiting = [c for c in self._cycles.values() if c.state is State.ACQUIRING]
+            standing = [c for c in self._cycles.values() if c.state is State.OFFERED]
+            for cycle in standing:
+                del self._cycles[cycle.request_id]
+        for cycle in waiting:
+            self._answer(cycle, None, "disconnected")
+        for cycle in standing:
+            self._give_back(cycle.acquired)
+
+    def in_flight(self) -> tuple[int, int]:
+        """(fetches waiting for the store, loads being copied)."""
+        with self._lock:
+            states = [cycle.state for cycle in self._cycles.values()]
+        return states.count(State.ACQUIRING), states.count(State.LOADING)
+
+    async def _acquire(self, cycle: Cycle, tokens: bytes, deadline: float) -> None:
+        link = self._link
+        acquired: Acquired | None = None
+        reason = "disconnected"  # what a task that the closing bridge cancels answers
+        try:
+            reason = await self._registration.ready(deadline - link.clock())
+            left = deadline - link.clock()
+            if not reason and left <= 0:
+                reason = "deadline"
+            if not reason:
+                call = link.client.acquire(tokens, skip=cycle.skip, deadline_s=left * STORE_SHARE)
+                acquired, reason = await link.bridge.ask(call, left, self._too_late)
+        finally:
+            self._answer(cycle, acquired, reason)
+
+    async def _too_late(self, acquired: Acquired) -> None:
+        self._give_back(acquired)
+
+    def _answer(self, cycle: Cycle, acquired: Acquired | None, reason: str) -> None:
+        """The one place where a fetch gets its Offer, if it still wants one, and otherwise its lease goes back."""
+        link = self._link
+        blocks = 0
+        if acquired is not None:
+            reason = acquired.reason
+            if acquired.arena is not None and acquired.first == cycle.skip:
+                blocks = min(len(acquired.slots), cycle.wanted)
+        if blocks == cycle.wanted:
+            reason = ""
+        with self._lock:
+            standing = self._cycles.get(cycle.request_id) is cycle and cycle.state is State.ACQUIRING
+            if standing:
+                if blocks:
+                    assert acquired is not None
+                    cycle.state, cycle.acquired, cycle.offered = State.OFFERED, acquired, blocks
+                    tiers = shorten(acquired.tiers, blocks * link.layout.block_tokens)
+                else:
+                    del self._cycles[cycle.request_id]
+                    tiers = {}
+                link.outbox.offer(Offer(cycle.request_id, blocks, tiers, reason))
+        if standing:
+            link.outbox.wake()
+        if not (standing and blocks):
+            self._give_back(acquired)
+
+    def _give_back(self, acquired: Acquired | None) -> None:
+        if acquired is not None and acquired.lease:
+            self._link.give_back(acquired.lease)
