@@ -1,0 +1,25 @@
+"""The prefix index: keys, the radix tree over token blocks, leases on paths, eviction order."""
+
+from .index import Insertion, Match, PrefixIndex, Removed, Snapshot
+from .keys import HASH_BYTES, SEED_BYTES, Extras, block_keys
+from .policy import EvictionPolicy, LeafView, Lru, S3Fifo
+from .tokens import TOKEN_BYTES, pack_tokens, unpack_tokens
+
+__all__ = [
+    "HASH_BYTES",
+    "SEED_BYTES",
+    "TOKEN_BYTES",
+    "EvictionPolicy",
+    "Extras",
+    "Insertion",
+    "LeafView",
+    "Lru",
+    "Match",
+    "PrefixIndex",
+    "Removed",
+    "S3Fifo",
+    "Snapshot",
+    "block_keys",
+    "pack_tokens",
+    "unpack_tokens",
+]

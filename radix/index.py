@@ -1,0 +1,359 @@
+"""PrefixIndex: which token prefixes are known, as a radix tree over blocks with per-block facts in columns.
+
+Invariants (recounted by `check`): the tree is prefix-closed; a block number means one block until it is evicted or
+removed, and while anybody may be reading it no other; nothing at or above a lease is evicted; blocks leave from the
+tips. The index holds no bytes of KV, only the payload number its owner gave. Used by one thread.
+"""
+
+import time
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from .columns import Columns
+from .keycache import KeyCache
+from .keys import SEED_BYTES, Extras
+from .leases import Leases
+from .policy import EvictionPolicy, Lru
+from .tokens import TOKEN_BYTES
+from .tree import Node, Tree
+
+Numbers = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The known prefix of some tokens at the moment of the question."""
+
+    blocks: Numbers
+    """Block numbers, root first; int32, read-only."""
+    tokens: int
+    """Tokens matched: whole blocks."""
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    @property
+    def last(self) -> int:
+        """The deepest matched block, the one to lease; -1 if there is none."""
+        return int(self.blocks[-1]) if len(self.blocks) else -1
+
+
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    """What `insert` did."""
+
+    blocks: Numbers
+    """All blocks of the path, root first; int32."""
+    existing: int
+    """How many of them, a leading run, were there before and kept their value."""
+
+
+class Removed(NamedTuple):
+    """The facts of a block that has left the index."""
+
+    block: int
+    value: int
+    hits: int
+    last_use: float
+    inserted_at: float
+    orphan: bool = False
+    """Somebody may still be reading it: its payload is free only once `release` hands the block back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All blocks, parents before children; one row a block."""
+
+    blocks: Numbers
+    parents: Numbers
+    """Block number of the parent, -1 below the root; int32."""
+    tokens: NDArray[np.int32]
+    """Token ids, [blocks, block_tokens]."""
+    values: NDArray[np.int64]
+    hits: NDArray[np.uint32]
+    last_use: NDArray[np.float64]
+    inserted_at: NDArray[np.float64]
+    extras: dict[int, bytes]
+    """By block number, for blocks that have any."""
+
+
+class PrefixIndex:
+    """See the module. Costs, for a prompt of n blocks: match and insert O(n) memory comparison and copying, and
+    O(branch points) in Python; lease O(branch points), 1 if the path is pinned; eviction O(log leaves) a block,
+    amortised. Memory: about 130 bytes a block of 16 tokens plus 0.7 KB a branch; 32 more a block once keys are asked.
+    """
+
+    def __init__(
+        self,
+        seed: bytes,
+        *,
+        block_tokens: int = 16,
+        policy: EvictionPolicy | None = None,
+        hash_name: str = "sha256",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`seed`: the namespace fingerprint (32 bytes), parent key of first blocks. `policy` serves only this index."""
+        if len(seed) != SEED_BYTES:
+            raise ValueError(f"the seed is a fingerprint of {SEED_BYTES} bytes, not {len(seed)}")
+        if block_tokens < 1:
+            raise ValueError(f"block_tokens must be at least 1, not {block_tokens}")
+        self.block_tokens = block_tokens
+        self.seed = seed
+        self.hash_name = hash_name
+        self._clock = clock
+        self._size = block_tokens * TOKEN_BYTES
+        self._columns = Columns()
+        self._tree = Tree(self._size, self._columns)
+        self._leases = Leases(self._tree, self._columns)
+        self._count = 0
+        for name, dtype in (("value", np.int64), ("hits", np.uint32), ("last_use", float), ("inserted_at", float)):
+            self._columns.add(name, dtype, 0)
+        self._keys = KeyCache(self._tree, self._columns, seed, hash_name)
+        self._policy = policy or Lru()
+        self._policy.bind(self, self._columns)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def evictable(self) -> int:
+        """Blocks that `evict` could free: all that are neither leased nor above a lease."""
+        return self._count - self._leases.pinned
+
+    @property
+    def orphans(self) -> int:
+        """Removed blocks that are still being read."""
+        return self._leases.orphans
+
+    def match(self, tokens: bytes, *, limit: int | None = None, extras: Extras | None = None) -> Match:
+        """The longest known prefix of packed tokens, in full blocks, at most `limit` of them. Changes nothing."""
+        count = len(tokens) // self._size
+        path, found = self._tree.walk(tokens, count if limit is None else max(0, min(count, limit)), extras)
+        return Match(_flat(path, found), found * self.block_tokens)
+
+    def touch(self, blocks: Sequence[int] | Numbers) -> None:
+        """One request used these blocks: one hit each, however often a block is named."""
+        numbers = np.asarray(blocks, dtype=np.int32)
+        if len(numbers):
+            self._require(numbers)
+            self._columns["hits"][numbers] += 1
+            self._columns["last_use"][numbers] = self._clock()
+            self._policy.touched(numbers)
+
+    def insert(
+        self, tokens: bytes, values: Sequence[int] | NDArray[Any], *, skip: int = 0, extras: Extras | None = None
+    ) -> Insertion:
+        """Make the first `skip + len(values)` blocks of packed tokens known. `values[i]` is the payload of block
+        `skip + i`; blocks that are there keep theirs. ValueError, and no change, when the tokens are too few or when
+        block `skip` would have no parent."""
+        payload = np.asarray(values, dtype=np.int64)
+        total = skip + len(payload)
+        if skip < 0 or total * self._size > len(tokens):
+            raise ValueError(f"blocks {skip}..{total - 1} do not lie within {len(tokens) // TOKEN_BYTES} tokens")
+        path, found = self._tree.walk(tokens, total, extras)
+        if skip > found:
+            raise ValueError(f"block {skip} has no parent: only {found} blocks of its prefix are known")
+        above = _flat(path, found)
+        if found == total:
+            return Insertion(above, found)
+        fresh = self._columns.allocate(total - found)
+        self._columns["value"][fresh] = payload[found - skip :]
+        now = self._clock()
+        self._columns["last_use"][fresh] = now
+        self._columns["inserted_at"][fresh] = now
+        node = path[-1] if path else self._tree.root
+        if found < node.depth + len(node.blocks):
+            node = self._tree.split(node, found - node.depth)
+        parent = int(above[-1]) if found else -1
+        for numbers, run, extra in self._tree.grow(node, memoryview(tokens), fresh, found, extras):
+            self._policy.inserted(numbers, parent, run, extra)
+            parent = int(numbers[-1])
+        self._count += len(fresh)
+        self._policy.offer(self._tree.node_of(parent).id)
+        return Insertion(np.concatenate([above, fresh]), found)
+
+    def values(self, blocks: Sequence[int] | Numbers) -> NDArray[np.int64]:
+        """Payloads of these blocks, int64, a copy. Orphans have theirs until they are handed back."""
+        return self._columns["value"][np.asarray(blocks, dtype=np.int32)]
+
+    def lease(self, block: int) -> None:
+        """Pin a block and the path to it, counted. KeyError when it is not in the index."""
+        self._leases.lease(block)
+
+    def release(self, block: int) -> Sequence[Removed]:
+        """Give one lease back; ValueError if the block has none. Returns orphans that nobody reads any more: their
+        numbers, and the payloads they had, may be reused. Usually empty."""
+        freed = self._leases.release(block)
+        if freed:
+            numbers = np.array(freed, dtype=np.int32)
+            self._columns.free(numbers)
+            return self._facts(numbers)
+        ident = int(self._columns["node"][block])
+        if ident >= 0:
+            self._policy.offer(ident)
+        return ()
+
+    def leases(self, block: int) -> int:
+        """Leases counted on this very block."""
+        return int(self._columns["leases"][block])
+
+    def remove(self, block: int) -> list[Removed]:
+        """Drop a block and all below it, root first, leased or not. Those that may be being read become orphans."""
+        node = self._tree.node_of(block)
+        offset = int(self._columns["depth"][block]) - node.depth
+        gone = array("i", node.blocks[offset:])
+        for below in self._tree.below(node):
+            gone.extend(below.blocks)
+        self._leases.detach(node, offset)
+        if offset:
+            self._tree.truncate(node, offset)
+            left = node
+        else:
+            left = self._tree.unlink(node)
+        numbers = np.array(gone, dtype=np.int32)
+        self._columns["node"][numbers] = -1
+        self._policy.dropped(numbers)
+        self._policy.offer(left.id)
+        self._count -= len(numbers)
+        removed = self._facts(numbers)
+        self._columns.free(np.array([fact.block for fact in removed if not fact.orphan], dtype=np.int32))
+        return removed
+
+    def evict(self, n: int) -> list[Removed]:
+        """Free up to `n` blocks in the policy's order: tips of the tree only, never at or above a lease."""
+        policy, tree, victims = self._policy, self._tree, array("i")
+        while len(victims) < n:
+            leaf = policy.victim()
+            if leaf < 0:
+                break
+            node = tree.nodes[leaf]
+            assert node is not None
+            policy.evicted(node.blocks[-1])
+            victims.append(node.blocks[-1])
+            left = tree.drop_tail(node)
+            policy.offer(left.id)
+        numbers = np.array(victims, dtype=np.int32)
+        self._columns["node"][numbers] = -1
+        self._columns.free(numbers)
+        self._count -= len(numbers)
+        return self._facts(numbers)
+
+    def coldest(self) -> float | None:
+        """Last use of the block that `evict` would free next; None when nothing can be."""
+        leaf = self._policy.victim()
+        return None if leaf < 0 else float(self._columns["last_use"][self.tail(leaf)])
+
+    def tail(self, leaf: int) -> int:
+        """For the policy: the evictable tail of that leaf, or -1."""
+        node = self._tree.nodes[leaf] if leaf >= 0 else None
+        if node is None or node.children is not None or node.pinned == len(node.blocks):
+            return -1
+        return node.blocks[-1]
+
+    def key(self, block: int) -> bytes:
+        """The block's chained key; computed with those above it when first asked for, then cached."""
+        return self._keys.key(block)
+
+    def parent(self, block: int) -> int | None:
+        """The block above; None for a first block."""
+        node = self._tree.node_of(block)
+        offset = int(self._columns["depth"][block]) - node.depth
+        above = node if offset else node.parent
+        assert above is not None
+        return above.blocks[offset - 1] if above.blocks else None
+
+    def depth(self, block: int) -> int:
+        """Blocks above this one: its ordinal in every prompt that has it."""
+        self._tree.node_of(block)
+        return int(self._columns["depth"][block])
+
+    def path(self, block: int) -> Numbers:
+        """All blocks from the root to this one, int32."""
+        return _flat(_ancestry(self._tree.node_of(block)), self.depth(block) + 1)
+
+    def tokens_of(self, block: int) -> bytes:
+        """The block's own packed tokens."""
+        node = self._tree.node_of(block)
+        start = (int(self._columns["depth"][block]) - node.depth) * self._size
+        return bytes(node.edge[start : start + self._size])
+
+    def extras_of(self, block: int) -> bytes:
+        """The block's extras, empty for most."""
+        return self._tree.node_of(block).extras
+
+    def column(self, name: str, dtype: DTypeLike, fill: Any) -> None:
+        """Add a column of the owner's; every new block starts with `fill`."""
+        self._columns.add(name, dtype, fill)
+
+    def col(self, name: str) -> NDArray[Any]:
+        """A column (the owner's, or value, hits, last_use, inserted_at, leases, depth) indexed by block number; write
+        only to your own. An insertion may replace the array, so take it anew after one."""
+        return self._columns[name]
+
+    def iterate(self) -> Iterator[int]:
+        """All blocks, parents before children. The index must not change meanwhile."""
+        for node in self._tree.below(self._tree.root):
+            yield from node.blocks
+
+    def snapshot(self) -> Snapshot:
+        """A copy of everything the index knows, parents before children. O(blocks)."""
+        nodes = list(self._tree.below(self._tree.root))
+        numbers = _flat(nodes, sum(len(node.blocks) for node in nodes))
+        parents = array("i")
+        for node in nodes:
+            assert node.parent is not None
+            parents.append(node.parent.blocks[-1] if node.parent.blocks else -1)
+            parents.extend(node.blocks[:-1])
+        facts = {name: self._columns[name][numbers] for name in ("hits", "last_use", "inserted_at")}
+        return Snapshot(
+            blocks=numbers,
+            parents=np.array(parents, dtype=np.int32),
+            tokens=np.frombuffer(b"".join(node.edge for node in nodes), dtype="<i4").reshape(-1, self.block_tokens),
+            values=self._columns["value"][numbers],
+            extras={node.blocks[0]: node.extras for node in nodes if node.extras},
+            **facts,
+        )
+
+    def check(self) -> None:
+        """AssertionError unless everything, recounted from the tree, agrees. O(everything), for tests and debugging."""
+        live, orphans = self._tree.check(), self._leases.check()
+        self._columns.check(live | orphans)
+        assert not live & orphans, "an orphan is in the tree"
+        assert len(live) == self._count, "blocks miscounted"
+        tips = {node.id for node in self._tree.below(self._tree.root) if self.tail(node.id) >= 0}
+        self._policy.check(tips)
+
+    def _facts(self, numbers: Numbers) -> list[Removed]:
+        blocks, orphaned = numbers.tolist(), self._leases.orphaned
+        take = (self._columns[name][numbers].tolist() for name in ("value", "hits", "last_use", "inserted_at"))
+        return list(map(Removed, blocks, *take, map(orphaned, blocks)))
+
+    def _require(self, numbers: Numbers) -> None:
+        known = int(numbers.min()) >= 0 and int(numbers.max()) < self._columns.numbers
+        if not known or (self._columns["node"][numbers] < 0).any():
+            raise KeyError(f"a block of {numbers.tolist()[:8]} is not in the index")
+
+
+_NONE = np.empty(0, dtype=np.int32)
+_NONE.flags.writeable = False
+
+
+def _flat(path: Sequence[Node], count: int) -> Numbers:
+    """The first `count` block numbers along the path, in one read-only array."""
+    if not count:
+        return _NONE
+    return np.frombuffer(b"".join([node.blocks for node in path]), dtype=np.int32, count=count)
+
+
+def _ancestry(node: Node) -> list[Node]:
+    """From below the root to `node`."""
+    path = list[Node]()
+    while node.parent is not None:
+        path.append(node)
+        node = node.parent
+    return path[::-1]
