@@ -52,7 +52,14 @@ class PageTable:
 
 
 def make_pool_tensor(
-    pages: int, *, kv_heads: int, layers: int, block_tokens: int, head_dim: int, dtype: torch.dtype, device: str
+    pages: int,
+    *,
+    kv_heads: int,
+    layers: int,
+    block_tokens: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    device: torch.device,
 ) -> Tensor:
     """[pages, kv_heads, layers, 2, block_tokens, head_dim], zeroed by writing, so that every page fault is paid now
     (torch.zeros would map one shared zero page and fault at the first request)."""
@@ -79,6 +86,11 @@ class KVPool:
     @property
     def evictable(self) -> int:
         return self.index.evictable if self.index is not None else 0
+
+    @property
+    def pinned(self) -> int:
+        """Indexed pages at or above a lease."""
+        return len(self.index) - self.index.evictable if self.index is not None else 0
 
     @property
     def available(self) -> int:

@@ -9,7 +9,7 @@ from .request import TIERS
 def tokens_by_tier(prompt_tokens: int, reused: int, loaded: Mapping[str, int]) -> dict[str, int]:
     """reused: prompt tokens whose KV was there when the request first ran; loaded: those of them that the store
     brought, by tier. The rest of the reused came from HBM, the rest of the prompt is computed."""
-    tokens = dict.fromkeys(TIERS, 0)
+    tokens: dict[str, int] = dict.fromkeys(TIERS, 0)
     left = reused
     for tier, count in loaded.items():
         taken = min(count, left)

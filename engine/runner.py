@@ -22,22 +22,21 @@ class Runner:
 
     @torch.inference_mode()
     def run(self, chunks: Sequence[Chunk]) -> Tensor:
-        """Computes the KV of all chunks into their pages; float32 logits [F, vocab] on the CPU, one row a final chunk,
-        in the chunks' order."""
+        """Computes the KV of all chunks into their pages; float32 logits [F, vocab], one row a final chunk, in the
+        chunks' order."""
         device = self._pool.tensor.device
         tokens = np.concatenate([_span(chunk) for chunk in chunks])
         positions = np.concatenate([np.arange(c.sequence.computed, c.sequence.computed + c.count) for c in chunks])
         ends = np.cumsum([chunk.count for chunk in chunks])
         rows = [int(end) - 1 for chunk, end in zip(chunks, ends, strict=True) if chunk.final]
         plan = self._backend.plan(self._batch(chunks, ends, positions), self._pool.tensor)
-        logits = self._model.forward(
+        return self._model.forward(
             torch.from_numpy(tokens).to(device),
             torch.from_numpy(positions).to(device),
             plan,
             torch.tensor(rows, dtype=torch.int64, device=device),
             self._backend,
         )
-        return logits.cpu()
 
     def _batch(self, chunks: Sequence[Chunk], ends: np.ndarray, positions: np.ndarray) -> PagedBatch:
         device, block_tokens = self._pool.tensor.device, self._pool.block_tokens

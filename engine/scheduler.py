@@ -66,7 +66,7 @@ class Step:
 
 
 class WaitingQueue:
-    """Sequences that wait to run, by class and arrival. Adding at the end is O(1), anything else a short memory move."""
+    """Sequences that wait to run, by class and arrival. Adding at the end is O(1), the rest a short memory move."""
 
     def __init__(self) -> None:
         self._classes: tuple[list[Sequence], list[Sequence]] = ([], [])  # interactive, batch

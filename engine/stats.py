@@ -38,7 +38,7 @@ class EngineStats:
     share a mixed step's time by tokens."""
 
     prompt_tokens: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TIERS, 0))
-    miss_reasons: dict[str, int] = field(default_factory=dict)
+    miss_reasons: dict[str, int] = field(default_factory=dict)  # prompt tokens in full blocks
     generated_tokens: int = 0
     requests: int = 0
     finished: dict[str, int] = field(default_factory=dict)  # samples by finish_reason
@@ -69,3 +69,18 @@ class EngineStats:
     e2e: Histogram = field(default_factory=Histogram)
     queue_wait: Histogram = field(default_factory=Histogram)
     cache_wait: Histogram = field(default_factory=Histogram)
+
+    def credit(self, tokens: dict[str, int], miss_reason: str, missed: int) -> None:
+        """One request's prompt tokens by tier, and those of full blocks that were not found, by reason. The dict is
+        replaced, not changed, so that a reader in another thread never sees half a request."""
+        tiers = {*self.prompt_tokens, *tokens}
+        self.prompt_tokens = {tier: self.prompt_tokens.get(tier, 0) + tokens.get(tier, 0) for tier in tiers}
+        if missed:
+            self.miss_reasons[miss_reason] = self.miss_reasons.get(miss_reason, 0) + missed
+
+    def copy(self) -> "EngineStats":
+        copies = {}
+        for name in self.__slots__:
+            value = getattr(self, name)
+            copies[name] = value.copy() if isinstance(value, (dict, Histogram)) else value
+        return EngineStats(**copies)

@@ -322,7 +322,7 @@ class Transfers:
     def _marks(self) -> NDArray[np.uint8]:
         """The index's column; it moves when the index grows, so it is never kept."""
         assert self._pool.index is not None
-        return self._pool.index.col["saved"]
+        return self._pool.index.col("saved")
 
     def _mark(self, blocks: list[int], mark: int) -> None:
         self._marks[blocks] = mark

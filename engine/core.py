@@ -1,0 +1,329 @@
+"""EngineCore: one step after another. Takes requests in, plans, runs the model, samples, shares and saves the blocks
+that became full, and tells the callers. No thread and no lock of its own: EngineLoop calls it from one thread, tests
+call it directly.
+
+A request is followed from here: submit() makes a Group and its Sequences, the scheduler lets them in (transfers ask
+the store meanwhile), _advance() feeds back each step's result, _end() releases everything exactly once.
+"""
+
+import logging
+import random
+from collections import deque
+from collections.abc import Callable
+from collections.abc import Sequence as SequenceOf
+from dataclasses import replace
+from typing import Protocol
+
+from torch import Tensor
+
+from ..connector.base import KVConnector
+from .config import EngineConfig
+from .pool import KVPool
+from .receipt import tokens_by_tier
+from .request import FinishReason, Output, Receipt, Request, RequestRefused
+from .sampler import Sampled, sample
+from .scheduler import Chunk, Scheduler, Step
+from .sequence import Group, Sequence, State
+from .stats import EngineStats
+from .stop import Detokenizer
+from .transfers import Transfers
+
+log = logging.getLogger(__name__)
+
+
+class Vocabulary(Protocol):
+    """What the core needs of a tokenizer."""
+
+    @property
+    def eos_ids(self) -> frozenset[int]: ...
+    @property
+    def vocab_size(self) -> int: ...
+    def stream(self) -> Detokenizer: ...
+
+
+class EngineCore:
+    """Owns all state of the engine.
+
+    run: computes one step's chunks into their pages, returns the logits [F, vocab] of the final ones in order.
+    clock: monotonic seconds. entropy: seeds the requests that bring no seed.
+    on_started, on_ended: called once a request, with its id, when it first runs and when its last sample has ended.
+    """
+
+    def __init__(
+        self,
+        pool: KVPool,
+        run: Callable[[SequenceOf[Chunk]], Tensor],
+        config: EngineConfig,
+        vocabulary: Vocabulary,
+        *,
+        max_model_len: int,
+        connector: KVConnector | None,
+        clock: Callable[[], float],
+        entropy: Callable[[], int],
+    ) -> None:
+        self.stats = EngineStats()
+        self.capacity = min(max_model_len, pool.num_pages * pool.block_tokens)
+        self.on_started: Callable[[str], None] = _ignore
+        self.on_ended: Callable[[str], None] = _ignore
+        self._pool = pool
+        self._run = run
+        self._vocabulary = vocabulary
+        self._clock = clock
+        self._entropy = entropy
+        self._max_queue_wait_s = config.max_queue_wait_s
+        self._groups: dict[str, Group] = {}
+        self._fresh: deque[Group] = deque()  # in order of submission; those that ran or ended leave when they get first
+        self._arrivals = 0
+        self._transfers = Transfers(
+            pool,
+            connector,
+            self.stats,
+            fetch_deadline_s=config.kv_fetch_deadline_s,
+            load_deadline_s=config.kv_load_deadline_s,
+            ahead=config.kv_fetch_ahead,
+            clock=clock,
+        )
+        self._scheduler = Scheduler(
+            pool, self._transfers, max_step_tokens=config.max_step_tokens, max_running=config.max_running
+        )
+
+    @property
+    def idle(self) -> bool:
+        return not self._groups
+
+    def validate(self, request: Request) -> None:
+        """RequestRefused if it could never be served. Reads nothing that changes: any thread may call it."""
+        count, most = len(request.prompt_ids), self.capacity - 1
+        if count == 0:
+            raise RequestRefused("the prompt is empty")
+        if count > most:
+            raise RequestRefused(
+                f"the prompt has {count} tokens; model length and KV pool allow {most} and one to answer"
+            )
+        if min(request.prompt_ids) < 0 or max(request.prompt_ids) >= self._vocabulary.vocab_size:
+            raise RequestRefused(f"the prompt has token ids outside 0..{self._vocabulary.vocab_size - 1}")
+
+    def submit(self, request: Request, on_output: Callable[[Output], None]) -> None:
+        """Queues a validated request whose id is not in use."""
+        assert request.request_id not in self._groups
+        params = request.params
+        group = Group(request, on_output, self._clock(), prefilled=self._pool.index is None)
+        seed = self._entropy() if params.seed is None else params.seed
+        for index in range(params.n):
+            self._arrivals += 1
+            seq = Sequence(
+                group,
+                index,
+                arrival=self._arrivals,
+                capacity=self.capacity,
+                rng=random.Random(f"{seed}/{index}"),
+                detokenizer=self._vocabulary.stream(),
+            )
+            group.sequences.append(seq)
+            self._scheduler.queue.add(seq)
+        self._groups[request.request_id] = group
+        self._fresh.append(group)
+        self.stats.requests += 1
+
+    def cancel(self, request_id: str) -> None:
+        """Ends what is left of a request; unknown ids are ignored."""
+        group = self._groups.get(request_id)
+        for seq in group.alive if group else ():
+            self._end(seq, "cancelled")
+
+    def fail_all(self, error: str) -> None:
+        for group in list(self._groups.values()):
+            for seq in group.alive:
+                self._end(seq, "error", error=error)
+
+    def step(self) -> bool:
+        """One step. False: nothing can run until a request, a connector event or next_deadline_s()."""
+        self._transfers.drain(len(self._scheduler.running))
+        self._expire()
+        step = self._scheduler.plan()
+        self.stats.preemptions += len(step.preempted)
+        for seq in step.admitted:
+            self._started(seq)
+        if not step.chunks:
+            return bool(step.preempted) or self._break_deadlock()
+        began_s = self._clock()
+        finals = [chunk.sequence for chunk in step.chunks if chunk.final]
+        try:
+            logits = self._run(step.chunks)
+            results = dict(zip(finals, sample(logits, [seq.sampler for seq in finals]), strict=True))
+        except Exception as error:
+            log.exception("a step failed; its %d sequences end with an error", len(step.chunks))
+            self.stats.step_errors += 1
+            for chunk in step.chunks:
+                self._end(chunk.sequence, "error", error=f"{type(error).__name__}: {error}")
+            return True
+        self._account(step, self._clock() - began_s)
+        for chunk in step.chunks:
+            self._advance(chunk, results.get(chunk.sequence))
+        return True
+
+    def next_deadline_s(self) -> float | None:
+        """When step() is to be called again although nothing happened; None if never."""
+        waits = [self._transfers.next_deadline_s()]
+        if self._fresh:
+            waits.append(self._fresh[0].submitted_s + self._max_queue_wait_s)
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def clear_hbm(self) -> int:
+        return self._pool.clear()
+
+    def snapshot(self) -> EngineStats:
+        """A copy of the statistics with its gauges set."""
+        stats = self.stats.copy()
+        stats.queued = sum(1 for group in self._groups.values() if group.first_run_s is None)
+        stats.waiting = len(self._scheduler.queue)
+        stats.running = len(self._scheduler.running)
+        stats.pages = self._pool.num_pages
+        stats.pages_free = self._pool.free_pages
+        stats.pages_cached = self._pool.evictable
+        stats.pages_pinned = self._pool.pinned
+        stats.pages_held = len(self._transfers.held)
+        return stats
+
+    def check(self) -> None:
+        """Recounts everything; AssertionError if a page, lease or sequence is lost or counted twice."""
+        alive = [seq for group in self._groups.values() for seq in group.alive]
+        assert all(group.alive for group in self._groups.values()), "a request without samples is kept"
+        running, waiting = self._scheduler.running, list(self._scheduler.queue)
+        assert len(alive) == len(running) + len(waiting), "a sequence is lost, or in two places"
+        assert {*running, *waiting} == set(alive)
+        assert all(seq.state is State.RUNNING for seq in running)
+        prepared = {seq for seq in waiting if seq.state is not State.WAITING}
+        assert prepared == set(self._transfers.prepared), "a sequence is prepared, but not known to be"
+        self._pool.check([seq.table for seq in alive], self._transfers.pins, self._transfers.held)
+
+    def close(self) -> None:
+        """Cancels what is left and ends the connector."""
+        for request_id in list(self._groups):
+            self.cancel(request_id)
+        self._transfers.close()
+
+    def _expire(self) -> None:
+        """Ends requests that waited too long for their first run."""
+        latest_s = self._clock() - self._max_queue_wait_s
+        while self._fresh:
+            group = self._fresh[0]
+            if group.first_run_s is None and group.alive:
+                if group.submitted_s > latest_s:
+                    return
+                for seq in group.alive:
+                    self._end(seq, "queue_timeout")
+            self._fresh.popleft()
+
+    def _started(self, seq: Sequence) -> None:
+        """Credits the request, the first time one of its samples runs."""
+        group, now = seq.group, self._clock()
+        if group.first_run_s is not None:
+            return
+        group.first_run_s = now
+        self._pool.touch(seq.table)
+        missed = (seq.reusable_blocks(self._pool.block_tokens) - seq.table.shared) * self._pool.block_tokens
+        reason = seq.miss_reason if missed else ""
+        tokens = tokens_by_tier(len(seq.prompt), seq.computed, seq.loaded)
+        group.receipt = Receipt(len(seq.prompt), tokens, reason, now - group.submitted_s, seq.cache_wait_s)
+        self.stats.credit(tokens, reason, missed)
+        self.stats.queue_wait.observe(now - group.submitted_s)
+        self.stats.cache_wait.observe(seq.cache_wait_s)
+        self.on_started(group.request.request_id)
+
+    def _account(self, step: Step, seconds: float) -> None:
+        decoded = sum(1 for chunk in step.chunks if chunk.sequence.decoding)
+        total = sum(chunk.count for chunk in step.chunks)
+        self.stats.steps += 1
+        self.stats.decode_tokens += decoded
+        self.stats.prefill_tokens += total - decoded
+        self.stats.decode_s += seconds * decoded / total
+        self.stats.prefill_s += seconds * (total - decoded) / total
+
+    def _advance(self, chunk: Chunk, result: Sampled | None) -> None:
+        """The chunk's KV is in its pages: shares what is full, takes the new token, saves."""
+        seq = chunk.sequence
+        if seq.state is not State.RUNNING:  # cancelled by a caller's on_output during this very step
+            return
+        seq.computed += chunk.count
+        full = seq.computed // self._pool.block_tokens
+        if full > seq.table.shared:
+            self._pool.publish(seq.table, seq.packed(full * self._pool.block_tokens), full)
+        self._transfers.save(seq)
+        if seq.computed >= len(seq.prompt):
+            seq.group.prefilled = True
+        if result is not None:
+            self._take(seq, result)
+
+    def _take(self, seq: Sequence, result: Sampled) -> None:
+        """One more token of the output."""
+        token, group, reason = result.token_id, seq.group, None
+        seq.append(token)
+        self._time(seq)
+        text = ""
+        if seq.ends_with(token, self._vocabulary.eos_ids):
+            reason = "stop"
+        else:
+            text = seq.text.push([token])
+            if seq.text.stopped:
+                reason = "stop"
+            elif seq.output_tokens >= seq.max_output:
+                reason = "length"
+        logprobs = None if result.logprob is None else (result.logprob,)
+        output = Output(group.request.request_id, seq.index, (token,), text, logprobs=logprobs)
+        if reason is None:
+            self._emit(group, output)
+        else:
+            self._end(seq, reason, output=output)
+
+    def _time(self, seq: Sequence) -> None:
+        now = self._clock()
+        self.stats.generated_tokens += 1
+        if seq.last_token_s is None:
+            self.stats.ttft.observe(now - seq.group.submitted_s)
+        else:
+            self.stats.itl.observe(now - seq.last_token_s)
+        seq.last_token_s = now
+
+    def _end(self, seq: Sequence, reason: FinishReason, *, error: str = "", output: Output | None = None) -> None:
+        """The one way out: saves, releases, counts, and sends the last Output, completed from `output`."""
+        group = seq.group
+        if reason in {"stop", "length"}:
+            self._transfers.save(seq, last=True)
+        self._scheduler.remove(seq)
+        if seq.index == 0:
+            group.prefilled = True  # the other samples wait for nobody any more
+        self.stats.finished[reason] = self.stats.finished.get(reason, 0) + 1
+        self.stats.e2e.observe(self._clock() - group.submitted_s)
+        request_id = group.request.request_id
+        if not group.alive:
+            del self._groups[request_id]
+            self.on_ended(request_id)
+        output = output or Output(request_id, seq.index)
+        text = output.text + seq.text.flush()
+        self._emit(group, replace(output, text=text, finish_reason=reason, receipt=group.receipt, error=error))
+
+    def _emit(self, group: Group, output: Output) -> None:
+        try:
+            group.on_output(output)
+        except Exception:
+            log.exception("on_output of request %s raised; the request is cancelled", output.request_id)
+            group.on_output = _ignore
+            self.cancel(output.request_id)
+
+    def _break_deadlock(self) -> bool:
+        """Nothing can run and nothing is under way that would free pages: a transfer never ended and its pages are
+        lost. Ends the one request that is next, so that no wait is for ever. True if there was one."""
+        if self._transfers.in_flight():
+            return False
+        stuck = self._scheduler.running or [s for s in self._scheduler.queue.candidates() if s.state is State.READY]
+        if stuck:
+            held = len(self._transfers.held)
+            self._end(
+                stuck[0], "error", error=f"too few KV pages: {held} of {self._pool.num_pages} wait for a lost load"
+            )
+        return bool(stuck)
+
+
+def _ignore(_: object) -> None:
+    return
