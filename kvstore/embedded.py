@@ -1,0 +1,70 @@
+"""EmbeddedClient: a StoreClient on a Store in the same process. No socket, no copy, no wait: its verbs are calls.
+
+Used on the store's event loop.
+"""
+
+from collections.abc import Sequence
+
+from ..proto import Namespace
+from .arena import ArenaView
+from .session import Session
+from .store import Store
+from .types import Acquired, Reserved
+
+
+class EmbeddedClient:
+    """See StoreClient. The store is its maker's to close; after store.close() the client is disconnected."""
+
+    def __init__(self, store: Store, namespace: Namespace, *, client: str = "embedded") -> None:
+        self.namespace = namespace
+        self._store = store
+        self._client = client
+        self._session: Session | None = None
+
+    @property
+    def arena(self) -> ArenaView | None:
+        return self._session.arena if self._session is not None else None
+
+    @property
+    def connected(self) -> bool:
+        return self._live is not None
+
+    async def start(self) -> None:
+        """Open the session. SessionRefused names the field that stands against it."""
+        if self._live is None:
+            self._session = self._store.open_session(self.namespace, client=self._client)
+
+    async def acquire(self, tokens: bytes, *, skip: int, deadline_s: float) -> Acquired:
+        session = self._live
+        if session is None:
+            return Acquired(0, skip, (), {}, "disconnected")
+        return await session.acquire(tokens, skip=skip, deadline_s=deadline_s)
+
+    async def reserve(self, tokens: bytes, *, start: int, count: int) -> Reserved:
+        session = self._live
+        if session is None:
+            return Reserved(0, (), (), "disconnected")
+        return session.reserve(tokens, start=start, count=count)
+
+    async def commit(self, lease: int, checksums: Sequence[int]) -> bool:
+        session = self._live
+        return session is not None and session.commit(lease, checksums)
+
+    async def abort(self, lease: int) -> None:
+        session = self._live
+        if session is not None:
+            session.abort(lease)
+
+    async def release(self, lease: int, *, corrupt: Sequence[int] = ()) -> None:
+        session = self._live
+        if session is not None:
+            session.release(lease, corrupt)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    @property
+    def _live(self) -> Session | None:
+        return self._session if self._session is not None and not self._session.closed else None

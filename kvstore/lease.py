@@ -1,0 +1,41 @@
+"""Leases: the right to read or to fill slots. Held by a session, ended once; a leased slot is never reused."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(slots=True, eq=False)
+class ReadLease:
+    """Pins the path down to its last block.
+
+    path:   int32 block numbers from the root on, those not wanted by the reader included.
+    slots:  int64 pages of the blocks from ordinal `first` on: what the reader may be copying.
+    """
+
+    id: int
+    path: NDArray[np.int32]
+    first: int
+    slots: NDArray[np.int64]
+
+
+@dataclass(slots=True, eq=False)
+class WriteLease:
+    """Slots being filled; invisible until committed. Pins the path above them, so that no suffix is orphaned.
+
+    tokens: packed, up to the end of the last block to write.
+    path:   int32 block numbers of the blocks before `first`.
+    first:  ordinal of the first block to write.
+    slots:  int64 pages, one for each block from `first` on.
+    traces: the blocks' names among the ghosts.
+    void:   the namespace was cleared meanwhile: commit must not bring the blocks back.
+    """
+
+    id: int
+    tokens: bytes
+    path: NDArray[np.int32]
+    first: int
+    slots: NDArray[np.int64]
+    traces: list[int]
+    void: bool = False

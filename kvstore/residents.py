@@ -1,0 +1,234 @@
+"""Residents: the blocks of one namespace that are in DRAM, and the leases on them.
+
+Invariants: a slot belongs to exactly one of: a block in the index, a removed block that is still read (orphan), a
+write lease, the free slots of its size class. Every lease here is a session's, too. A block becomes visible in one
+step, after its parent. A slot's generation moves whenever the slot becomes free. Used by one thread.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..proto import Namespace
+from ..radix import TOKEN_BYTES, EvictionPolicy, Match, PrefixIndex, Removed
+from .arena import Arena
+from .ghosts import Ghosts, traces
+from .lease import ReadLease, WriteLease
+from .slabs import Pages, SizeClass
+from .stats import Counters
+from .types import SlotRef
+
+
+class Residents:
+    """See the module. `sessions` counts the sessions open on the namespace; when it is 0 and no block is left, the
+    store drops the whole object."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        size_class: SizeClass,
+        arena: Arena,
+        *,
+        policy: EvictionPolicy,
+        clock: Callable[[], float],
+        ghosts: Ghosts,
+        counters: Counters,
+    ) -> None:
+        self.namespace = namespace
+        self.fingerprint = namespace.fingerprint()
+        self.size_class = size_class
+        self.block_tokens = namespace.layout.block_tokens
+        self.index = PrefixIndex(
+            self.fingerprint,
+            block_tokens=self.block_tokens,
+            policy=policy,
+            hash_name=namespace.hash_name,
+            clock=clock,
+        )
+        self.index.column("checksum", np.uint64, 0)
+        self.index.column("trace", np.uint64, 0)
+        self.index.column("live", np.bool_, False)
+        self.reads: dict[int, ReadLease] = {}
+        self.writes: dict[int, WriteLease] = {}
+        self.sessions = 0
+        self.hit_tokens = 0
+        self.miss_tokens = 0
+        self._arena = arena
+        self._ghosts = ghosts
+        self._counters = counters
+        self._pending: Counter[int] = Counter()  # traces of blocks under a write lease
+        self._seed = int.from_bytes(self.fingerprint[:8], "little")
+
+    @property
+    def block_token_bytes(self) -> int:
+        return self.block_tokens * TOKEN_BYTES
+
+    @property
+    def reserved(self) -> int:
+        """Slots under write leases."""
+        return sum(len(lease.slots) for lease in self.writes.values())
+
+    @property
+    def pinned(self) -> int:
+        """Blocks that may not be evicted now, orphans included."""
+        return len(self.index) - self.index.evictable + self.index.orphans
+
+    def explain(self, tokens: bytes, match: Match) -> str:
+        """Why the first full block beyond `match` is not here; "" when there is none. Hashes one block."""
+        found = len(match)
+        if found >= len(tokens) // self.block_token_bytes:
+            return ""
+        trace = traces(self._trace(match), tokens, self.block_token_bytes, found, found + 1)[0]
+        if trace in self._pending:
+            return "not_committed"
+        return self._ghosts.reason(trace) or "never_seen"
+
+    def read(self, lease_id: int, match: Match, skip: int) -> tuple[SlotRef, ...]:
+        """Lease all of a match that is longer than `skip`; where its blocks from `skip` on lie."""
+        blocks = match.blocks[skip:]
+        slots = self.index.values(blocks)
+        self.index.lease(match.last)
+        self.reads[lease_id] = ReadLease(lease_id, match.blocks, skip, slots)
+        return self._refs(slots, self.index.col("checksum")[blocks])
+
+    def end_read(self, lease: ReadLease, corrupt: Sequence[int] = ()) -> None:
+        """Release; the blocks at these positions of lease.slots, and what is below them, leave the index."""
+        if corrupt:
+            self._counters.checksum_failures += len(corrupt)
+            block = int(lease.path[lease.first + min(corrupt)])
+            # A block that someone else has removed is an orphan, whose number is ours until we release.
+            if self.index.col("live")[block]:
+                self._retire(self.index.remove(block), "corrupt")
+        del self.reads[lease.id]
+        self._unpin(lease.path)
+
+    def pin(self, match: Match) -> None:
+        """Keep the parents of blocks that are about to be written."""
+        if len(match):
+            self.index.lease(match.last)
+
+    def unpin(self, match: Match) -> None:
+        self._unpin(match.blocks)
+
+    def write(self, lease_id: int, tokens: bytes, match: Match, slots: Pages) -> tuple[SlotRef, ...]:
+        """Lease `slots` for the blocks right after a pinned match; takes the pin over."""
+        first = len(match)
+        names = traces(self._trace(match), tokens, self.block_token_bytes, first, first + len(slots))
+        self._pending.update(names)
+        prefix = tokens[: (first + len(slots)) * self.block_token_bytes]
+        self.writes[lease_id] = WriteLease(lease_id, prefix, match.blocks, first, slots, names)
+        return self._refs(slots, np.zeros(len(slots), dtype=np.uint64))
+
+    def commit(self, lease: WriteLease, checksums: Sequence[int]) -> bool:
+        """Make the blocks visible; False when their parents are gone. Slots that are not needed become free."""
+        known = len(self.index.match(lease.tokens, limit=lease.first))
+        if lease.void or known < lease.first:
+            self.end_write(lease)
+            return False
+        done = self.index.insert(lease.tokens, lease.slots, skip=lease.first)
+        taken = done.existing - lease.first  # someone else committed these meanwhile
+        fresh = done.blocks[done.existing :]
+        self.index.col("checksum")[fresh] = np.array(checksums[taken:], dtype=np.uint64)
+        self.index.col("trace")[fresh] = np.array(lease.traces[taken:], dtype=np.uint64)
+        self.index.col("live")[fresh] = True
+        self._counters.committed_blocks += len(fresh)
+        self._counters.duplicate_blocks += taken
+        self._end_write(lease, lease.slots[:taken])
+        return True
+
+    def end_write(self, lease: WriteLease) -> None:
+        """Free the slots of a lease that was not committed."""
+        self._end_write(lease, lease.slots)
+
+    def evict(self, count: int) -> int:
+        """Free up to `count` slots in the policy's order; how many it were."""
+        removed = self.index.evict(count)
+        self._retire(removed, "capacity")
+        return len(removed)
+
+    def evict_slab(self, slab: int) -> None:
+        """Remove all blocks in a slab, and what is below them. No lease may be on it."""
+        live = self.live()
+        inside = live[self.size_class.slab_of(self.index.values(live)) == slab]
+        for block in inside[np.argsort(self.index.col("depth")[inside])].tolist():
+            if self.index.col("live")[block]:
+                self._retire(self.index.remove(block), "slab")
+
+    def clear(self) -> int:
+        """Remove every block and void what is being written; how many blocks it were."""
+        count = len(self.index)
+        for lease in self.writes.values():
+            lease.void = True
+        live = self.live()
+        for block in live[self.index.col("depth")[live] == 0].tolist():
+            self._retire(self.index.remove(block), "cleared")
+        return count
+
+    def live(self) -> NDArray[np.int32]:
+        """Numbers of the blocks in the index. One pass over a column."""
+        return np.flatnonzero(self.index.col("live")).astype(np.int32)
+
+    def busy_slots(self) -> Pages:
+        """Slots that must stay as they are: read, above such a one, or being written; some more than once."""
+        reads = [self.index.values(lease.path) for lease in self.reads.values()]
+        writes = [part for lease in self.writes.values() for part in (self.index.values(lease.path), lease.slots)]
+        return np.concatenate([np.empty(0, dtype=np.int64), *reads, *writes])
+
+    def owned_slots(self) -> list[int]:
+        """Every slot of this namespace once: blocks', orphans' and write leases'."""
+        paths = {block for lease in [*self.reads.values(), *self.writes.values()] for block in lease.path.tolist()}
+        blocks = paths | set(self.live().tolist())
+        held = self.index.values(np.array(sorted(blocks), dtype=np.int32)).tolist()
+        return [*held, *(slot for lease in self.writes.values() for slot in lease.slots.tolist())]
+
+    def _trace(self, match: Match) -> int:
+        return int(self.index.col("trace")[match.last]) if len(match) else self._seed
+
+    def _refs(self, slots: Pages, checksums: NDArray[np.uint64]) -> tuple[SlotRef, ...]:
+        generations = self._arena.generations[slots]
+        return tuple(map(SlotRef, slots.tolist(), generations.tolist(), checksums.tolist()))
+
+    def _unpin(self, path: NDArray[np.int32]) -> None:
+        if len(path):
+            self._free(np.array([orphan.value for orphan in self.index.release(int(path[-1]))], dtype=np.int64))
+
+    def _end_write(self, lease: WriteLease, unused: Pages) -> None:
+        del self.writes[lease.id]
+        self._pending.subtract(lease.traces)
+        for trace in lease.traces:
+            if not self._pending[trace]:
+                del self._pending[trace]
+        self._free(unused)
+        self._unpin(lease.path)
+
+    def _retire(self, removed: Sequence[Removed], reason: str) -> None:
+        """Blocks have left the index: free the slots that nobody reads, remember and count the blocks."""
+        blocks = np.array([each.block for each in removed], dtype=np.int64)
+        self.index.col("live")[blocks] = False
+        gone = self.index.col("trace")[blocks]
+        self._ghosts.add(gone, "evicted" if reason in {"capacity", "slab"} else reason)
+        self._free(np.array([each.value for each in removed if not each.orphan], dtype=np.int64))
+        self._counters.evictions[reason] += len(removed)
+        self._counters.evictions_reused[reason] += sum(each.hits > 0 for each in removed)
+
+    def _free(self, slots: Pages) -> None:
+        if len(slots):
+            self._arena.free_slots(slots)
+            self.size_class.give(slots)
+
+    def check(self) -> None:
+        """AssertionError unless index, leases and slots agree. O(everything)."""
+        self.index.check()
+        live = self.live()
+        assert sorted(live.tolist()) == sorted(self.index.iterate()), (
+            "blocks marked live and blocks in the index differ"
+        )
+        pending = Counter(trace for lease in self.writes.values() for trace in lease.traces)
+        assert pending == self._pending, "blocks being written are miscounted"
+        paths = [lease.path for lease in [*self.reads.values(), *self.writes.values()]]
+        pinned = {block for path in paths for block in path.tolist()}
+        in_index = pinned & set(live.tolist())
+        assert len(in_index) == len(self.index) - self.index.evictable, "pinned blocks and leases differ"
+        assert len(pinned) - len(in_index) == self.index.orphans, "orphans and leases differ"
