@@ -23,6 +23,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from .arena import DEFAULT_DIRECTORY
 from .errors import ConfigError
 
 ENV_PREFIX = "KVTERRACE_"
@@ -109,14 +110,20 @@ class ServeConfig(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
 
-    dram: Size = Field(default=1 << 30, description="bytes of host memory for the DRAM tier, such as 4GiB")
-    uds: UdsPath = Field(default_factory=default_uds, description="path of the Unix socket", validate_default=True)
-    insecure_listen: bool = Field(default=False, description="allow addresses that other hosts can reach")
-    listen: HostPort | None = Field(default=None, description="also serve gRPC on this HOST:PORT")
-    http: HostPort | None = Field(default=None, description="serve /health, /ready, /metrics, /status.json here")
-    policy: Literal["lru", "s3fifo"] = Field(default="lru", description="which blocks leave first")
-    arena_dir: Path = Field(default=Path("/dev/shm"), description="directory of the shared-memory file")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="log threshold")
+    dram: Size | None = Field(default=None, description="Size of the DRAM tier, such as 4GiB. Default: what fits here.")
+    uds: UdsPath = Field(
+        default_factory=default_uds, validate_default=True, description="Path of the Unix socket. Default: this user's."
+    )
+    insecure_listen: bool = Field(default=False, description="Allow addresses that other hosts can reach.")
+    listen: HostPort | None = Field(default=None, description="Also serve gRPC on this HOST:PORT.")
+    http: HostPort | None = Field(
+        default=None, description="Serve /health, /ready, /metrics and /status.json on this HOST:PORT. Default: off."
+    )
+    policy: Literal["lru", "s3fifo"] = Field(default="lru", description="Which blocks leave first: lru or s3fifo.")
+    arena_dir: Path = Field(default=DEFAULT_DIRECTORY, description="Directory of the shared-memory file.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="What to log: debug, info, warning or error."
+    )
 
     @field_validator("listen", "http")
     @classmethod

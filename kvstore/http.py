@@ -63,8 +63,7 @@ class HttpServer:
     async def start(self) -> None:
         """Begin to accept."""
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
-        while not self._server.started and not self._task.done():
-            await asyncio.sleep(0.005)
+        await self._server.up.wait()
 
     async def stop(self) -> None:
         """Finish the requests in flight, within STOP_S, and close the socket."""
@@ -76,6 +75,14 @@ class HttpServer:
 
 
 class _QuietServer(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         """The process's owner handles them."""

@@ -219,37 +219,44 @@ class StatusRequest(_message.Message):
     def __init__(self, check: _Optional[bool] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("boot_id", "package_version", "uptime_s", "tiers", "namespaces", "check_error")
+    __slots__ = ("boot_id", "package_version", "uptime_s", "tiers", "namespaces", "sessions", "counters", "check_error")
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_VERSION_FIELD_NUMBER: _ClassVar[int]
     UPTIME_S_FIELD_NUMBER: _ClassVar[int]
     TIERS_FIELD_NUMBER: _ClassVar[int]
     NAMESPACES_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    COUNTERS_FIELD_NUMBER: _ClassVar[int]
     CHECK_ERROR_FIELD_NUMBER: _ClassVar[int]
     boot_id: bytes
     package_version: str
     uptime_s: float
     tiers: _containers.RepeatedCompositeFieldContainer[TierStatus]
     namespaces: _containers.RepeatedCompositeFieldContainer[NamespaceStatus]
+    sessions: _containers.RepeatedCompositeFieldContainer[SessionStatus]
+    counters: Counters
     check_error: str
-    def __init__(self, boot_id: _Optional[bytes] = ..., package_version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., tiers: _Optional[_Iterable[_Union[TierStatus, _Mapping]]] = ..., namespaces: _Optional[_Iterable[_Union[NamespaceStatus, _Mapping]]] = ..., check_error: _Optional[str] = ...) -> None: ...
+    def __init__(self, boot_id: _Optional[bytes] = ..., package_version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., tiers: _Optional[_Iterable[_Union[TierStatus, _Mapping]]] = ..., namespaces: _Optional[_Iterable[_Union[NamespaceStatus, _Mapping]]] = ..., sessions: _Optional[_Iterable[_Union[SessionStatus, _Mapping]]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., check_error: _Optional[str] = ...) -> None: ...
 
 class TierStatus(_message.Message):
-    __slots__ = ("name", "capacity_bytes", "used_bytes", "leased_bytes")
+    __slots__ = ("name", "capacity_bytes", "used_bytes", "leased_bytes", "reserved_bytes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_BYTES_FIELD_NUMBER: _ClassVar[int]
     USED_BYTES_FIELD_NUMBER: _ClassVar[int]
     LEASED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_BYTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     capacity_bytes: int
     used_bytes: int
     leased_bytes: int
-    def __init__(self, name: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., leased_bytes: _Optional[int] = ...) -> None: ...
+    reserved_bytes: int
+    def __init__(self, name: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., leased_bytes: _Optional[int] = ..., reserved_bytes: _Optional[int] = ...) -> None: ...
 
 class NamespaceStatus(_message.Message):
-    __slots__ = ("fingerprint", "label", "blocks", "bytes", "hit_tokens", "miss_tokens", "sessions")
+    __slots__ = ("fingerprint", "label", "slot_bytes", "blocks", "bytes", "hit_tokens", "miss_tokens", "sessions")
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
+    SLOT_BYTES_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -257,12 +264,86 @@ class NamespaceStatus(_message.Message):
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
     fingerprint: bytes
     label: str
+    slot_bytes: int
     blocks: int
     bytes: int
     hit_tokens: int
     miss_tokens: int
     sessions: int
-    def __init__(self, fingerprint: _Optional[bytes] = ..., label: _Optional[str] = ..., blocks: _Optional[int] = ..., bytes: _Optional[int] = ..., hit_tokens: _Optional[int] = ..., miss_tokens: _Optional[int] = ..., sessions: _Optional[int] = ...) -> None: ...
+    def __init__(self, fingerprint: _Optional[bytes] = ..., label: _Optional[str] = ..., slot_bytes: _Optional[int] = ..., blocks: _Optional[int] = ..., bytes: _Optional[int] = ..., hit_tokens: _Optional[int] = ..., miss_tokens: _Optional[int] = ..., sessions: _Optional[int] = ...) -> None: ...
+
+class SessionStatus(_message.Message):
+    __slots__ = ("id", "client", "fingerprint", "read_leases", "reserved_slots")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    READ_LEASES_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    client: str
+    fingerprint: bytes
+    read_leases: int
+    reserved_slots: int
+    def __init__(self, id: _Optional[int] = ..., client: _Optional[str] = ..., fingerprint: _Optional[bytes] = ..., read_leases: _Optional[int] = ..., reserved_slots: _Optional[int] = ...) -> None: ...
+
+class Counters(_message.Message):
+    __slots__ = ("hit_tokens", "miss_tokens", "evictions", "evictions_reused", "dropped_saves", "committed_blocks", "duplicate_blocks", "checksum_failures", "acquires", "sessions_opened")
+    class HitTokensEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class MissTokensEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class EvictionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class EvictionsReusedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class DroppedSavesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MISS_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    EVICTIONS_FIELD_NUMBER: _ClassVar[int]
+    EVICTIONS_REUSED_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_SAVES_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FAILURES_FIELD_NUMBER: _ClassVar[int]
+    ACQUIRES_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_OPENED_FIELD_NUMBER: _ClassVar[int]
+    hit_tokens: _containers.ScalarMap[str, int]
+    miss_tokens: _containers.ScalarMap[str, int]
+    evictions: _containers.ScalarMap[str, int]
+    evictions_reused: _containers.ScalarMap[str, int]
+    dropped_saves: _containers.ScalarMap[str, int]
+    committed_blocks: int
+    duplicate_blocks: int
+    checksum_failures: int
+    acquires: int
+    sessions_opened: int
+    def __init__(self, hit_tokens: _Optional[_Mapping[str, int]] = ..., miss_tokens: _Optional[_Mapping[str, int]] = ..., evictions: _Optional[_Mapping[str, int]] = ..., evictions_reused: _Optional[_Mapping[str, int]] = ..., dropped_saves: _Optional[_Mapping[str, int]] = ..., committed_blocks: _Optional[int] = ..., duplicate_blocks: _Optional[int] = ..., checksum_failures: _Optional[int] = ..., acquires: _Optional[int] = ..., sessions_opened: _Optional[int] = ...) -> None: ...
 
 class ClearRequest(_message.Message):
     __slots__ = ("fingerprint",)

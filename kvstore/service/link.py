@@ -50,6 +50,7 @@ class Link:
     def __init__(self, channel: grpc.aio.Channel, call: SessionCall, opened: pb.Opened, limits: LinkLimits) -> None:
         self.opened = opened
         self.ended = asyncio.Event()
+        self.why = ""
         self._channel, self._call, self._limits = channel, call, limits
         self._loop = asyncio.get_running_loop()
         self._ids = itertools.count(1)
@@ -121,6 +122,7 @@ class Link:
         """End at once: every pending request becomes LinkBroken."""
         if self.ended.is_set():
             return
+        self.why = why
         self.ended.set()
         self._call.cancel()
         for task in self._tasks:

@@ -11,10 +11,12 @@ from collections.abc import Awaitable, Callable
 from ...proto import kv_pb2 as pb
 from ..session import Session
 from . import frames
+from .frames import FrameError
 
 log = logging.getLogger(__name__)
 
 MAX_WAITING = 4096  # acquires of one session that may wait at once
+MAX_DEADLINE_S = 600.0
 
 Read = Callable[[], Awaitable[pb.ClientFrame | None]]
 Write = Callable[[pb.ServerFrame], Awaitable[None]]
@@ -29,7 +31,7 @@ class SessionStream:
         self._waiting: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Answer until the client ends the stream. Whoever cancels this must still close the session."""
+        """Answer until the client ends the stream. Whoever runs this closes the session afterwards."""
         try:
             while (frame := await self._read()) is not None:
                 if frame.WhichOneof("body") == "goodbye":
@@ -37,7 +39,8 @@ class SessionStream:
                 if frame.WhichOneof("body") != "acquire":
                     await self._send(self._answer(frame))
                 elif len(self._waiting) >= MAX_WAITING:
-                    await self._send(frames.busy(frame.id, frame.acquire.skip))
+                    busy = pb.Acquired(first=frame.acquire.skip, reason="busy")
+                    await self._send(pb.ServerFrame(id=frame.id, acquired=busy))
                 else:
                     task = asyncio.get_running_loop().create_task(self._acquire(frame))
                     self._waiting.add(task)
@@ -52,8 +55,59 @@ class SessionStream:
             await asyncio.wait(set(self._waiting))
 
     async def _acquire(self, frame: pb.ClientFrame) -> None:
-        await self._send(await self._guard_async(frame))
+        asked = frame.acquire
+        try:
+            frames.check_tokens(asked.tokens)
+            if not 0 <= asked.deadline_s <= MAX_DEADLINE_S:
+                raise FrameError("deadline_s", f"{asked.deadline_s} is not between 0 and {MAX_DEADLINE_S}")
+            given = await self._session.acquire(asked.tokens, skip=asked.skip, deadline_s=asked.deadline_s)
+            answer = pb.ServerFrame(id=frame.id, acquired=frames.pack_acquired(given))
+        except Exception as error:  # noqa: BLE001  # the RPC edge: _invalid logs what is our fault
+            answer = _invalid(frame, error)
+        await self._send(answer)
 
-    async def _send(self, frame: pb.ServerFrame) -> None:
+    async def _send(self, answer: pb.ServerFrame) -> None:
         async with self._writing:
-            await self._write(frame)
+            await self._write(answer)
+
+    def _answer(self, frame: pb.ClientFrame) -> pb.ServerFrame:
+        try:
+            return self._dispatch(frame)
+        except Exception as error:  # noqa: BLE001  # the RPC edge: _invalid logs what is our fault
+            return _invalid(frame, error)
+
+    def _dispatch(self, frame: pb.ClientFrame) -> pb.ServerFrame:
+        session = self._session
+        match frame.WhichOneof("body"):
+            case "lookup":
+                found = session.lookup(frames.check_tokens(frame.lookup.tokens))
+                return pb.ServerFrame(id=frame.id, found=frames.pack_found(found))
+            case "release":
+                session.release(frame.release.lease, corrupt=tuple(frame.release.corrupt))
+                return pb.ServerFrame(id=frame.id, done=pb.Done(ok=True))
+            case "reserve":
+                asked = frame.reserve
+                given = session.reserve(frames.check_tokens(asked.tokens), start=asked.start, count=asked.count)
+                return pb.ServerFrame(id=frame.id, reserved=frames.pack_reserved(given))
+            case "commit":
+                checksums = frames.unpack_column(frame.commit.checksums, "<u8", "checksums")
+                return pb.ServerFrame(id=frame.id, done=pb.Done(ok=session.commit(frame.commit.lease, checksums)))
+            case "abort":
+                session.abort(frame.abort.lease)
+                return pb.ServerFrame(id=frame.id, done=pb.Done(ok=True))
+            case "open":
+                raise FrameError("open", "the session is open already")
+            case other:
+                raise FrameError("body", f"{other!r} is no request of wire version {frames.WIRE_VERSION}")
+
+
+def _invalid(frame: pb.ClientFrame, error: Exception) -> pb.ServerFrame:
+    """The edge where errors become answers: a bad request says which field; a fault of ours is logged."""
+    if isinstance(error, FrameError):
+        invalid = pb.Invalid(field=error.field, message=error.message)
+    elif isinstance(error, ValueError):
+        invalid = pb.Invalid(field=frame.WhichOneof("body") or "body", message=str(error))
+    else:
+        log.error("a %s failed", frame.WhichOneof("body"), exc_info=error)
+        invalid = pb.Invalid(message=f"the server failed: {type(error).__name__}")
+    return pb.ServerFrame(id=frame.id, invalid=invalid)

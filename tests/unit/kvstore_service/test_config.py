@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from kvterrace.kvstore.config import default_uds, load_config, parse_size, split_host_port
 from kvterrace.kvstore.errors import ConfigError
 

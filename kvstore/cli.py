@@ -1,0 +1,154 @@
+"""The `kvterrace` program. Sub-commands of other folders join by the entry-point group `kvterrace.commands`.
+
+A user's mistake ends in one line on stderr and exit code 2 (1 when no sidecar answers), never in a traceback.
+"""
+
+import asyncio
+import sys
+from collections.abc import Coroutine, Iterable
+from importlib.metadata import EntryPoint, entry_points, version
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import typer
+from rich.console import Console
+
+from .config import ServeConfig, default_uds, load_config
+from .errors import KvterraceError
+from .serve import serve as run_serve
+from .service.admin import NoSidecar, clear_store, fetch_status
+from .status_view import status_json, status_tables
+
+COMMAND_GROUP = "kvterrace.commands"
+CALL_TIMEOUT_S = 3.0
+
+T = TypeVar("T")
+AddressOption = Annotated[
+    str | None,
+    typer.Option("--address", help="unix:/PATH or HOST:PORT of the sidecar.", show_default="this user's socket"),
+]
+
+app = typer.Typer(
+    name="kvterrace",
+    help="A KV cache beside your LLM engine.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def _flag(field: str, *names: str) -> Any:
+    """A flag of `serve`, in the words of the field of ServeConfig that it sets."""
+    return typer.Option(*names, help=ServeConfig.model_fields[field].description, show_default=False)
+
+
+@app.command()
+def serve(  # noqa: PLR0913, PLR0917  # a flag is a parameter
+    dram: Annotated[str | None, _flag("dram")] = None,
+    uds: Annotated[Path | None, _flag("uds")] = None,
+    listen: Annotated[str | None, _flag("listen")] = None,
+    http: Annotated[str | None, _flag("http")] = None,
+    policy: Annotated[str | None, _flag("policy")] = None,
+    arena_dir: Annotated[Path | None, _flag("arena_dir")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with any of these as keys.")] = None,
+    insecure_listen: Annotated[bool | None, _flag("insecure_listen", "--insecure-listen")] = None,
+    log_level: Annotated[str | None, _flag("log_level")] = None,
+) -> None:
+    """Run the store of this host until SIGTERM or Ctrl-C. Flags win over KVTERRACE_* variables over --config."""
+    flags = {
+        "dram": dram,
+        "uds": uds,
+        "listen": listen,
+        "http": http,
+        "policy": policy,
+        "arena_dir": arena_dir,
+        "insecure_listen": insecure_listen,
+        "log_level": log_level,
+    }
+    try:
+        asyncio.run(run_serve(load_config(flags, config), announce=typer.echo))
+    except KvterraceError as error:
+        _fail("serve", str(error), 2)
+
+
+@app.command()
+def status(
+    address: AddressOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Also recount every slot and lease.")] = False,
+) -> None:
+    """Show what a sidecar holds. Exit code 1 when none answers, or when the recount finds a fault."""
+    reply = _ask("status", fetch_status(_address(address), check=check, timeout_s=CALL_TIMEOUT_S))
+    if as_json:
+        typer.echo(status_json(reply))
+    else:
+        console = Console()
+        for part in status_tables(reply):
+            console.print(part)
+    if reply.check_error:
+        _fail("status", f"the recount found a fault: {reply.check_error}", 1)
+
+
+@app.command()
+def clear(
+    address: AddressOption = None,
+    namespace: Annotated[str | None, typer.Option(help="Fingerprint in hex of the one to clear; else all.")] = None,
+) -> None:
+    """Drop what a sidecar holds; blocks being read go when their readers are done."""
+    try:
+        fingerprint = bytes.fromhex(namespace or "")
+    except ValueError:
+        _fail("clear", f"--namespace: {namespace!r} is not hexadecimal", 2)
+    dropped = _ask("clear", clear_store(_address(address), fingerprint, timeout_s=CALL_TIMEOUT_S))
+    typer.echo(f"dropped {dropped} blocks")
+
+
+@app.command("version")
+def show_version() -> None:
+    """Print the version."""
+    typer.echo(f"kvterrace {version('kvterrace')}")
+
+
+def main() -> NoReturn:
+    """The console script."""
+    add_entry_points(app, entry_points(group=COMMAND_GROUP))
+    app()
+    raise SystemExit(0)
+
+
+def add_entry_points(program: typer.Typer, found: Iterable[EntryPoint]) -> None:
+    """Let each entry point register its sub-commands; one whose extra is missing becomes a sub-command that says so."""
+    for entry in sorted(found, key=lambda entry: entry.name):
+        try:
+            register = entry.load()
+        except ImportError as error:
+            _add_missing(program, entry.name, error)
+        else:
+            register(program)
+
+
+def _add_missing(program: typer.Typer, name: str, error: ImportError) -> None:
+    anything = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": list[str]()}
+
+    @program.command(name, context_settings=anything, help="(needs pip install 'kvterrace[engine]')")
+    def missing() -> None:  # pyright: ignore[reportUnusedFunction]  # typer calls it
+        _fail(name, f"{error}; it comes with: pip install 'kvterrace[engine]'", 2)
+
+
+def _address(given: str | None) -> str:
+    return given or f"unix:{default_uds()}"
+
+
+def _ask(command: str, call: Coroutine[Any, Any, T]) -> T:
+    try:
+        return asyncio.run(call)
+    except NoSidecar as error:
+        _fail(command, str(error), 1)
+    except (KvterraceError, ValueError) as error:
+        _fail(command, str(error), 2)
+
+
+def _fail(command: str, message: str, code: int) -> NoReturn:
+    typer.echo(f"kvterrace {command}: {message}", err=True)
+    sys.exit(code)

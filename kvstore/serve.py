@@ -1,0 +1,92 @@
+"""`kvterrace serve`: builds arena, store, gRPC and HTTP on one event loop, waits for a signal, and stops with grace.
+
+Stopping takes a few seconds at most, and leaves neither socket nor arena behind.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import AsyncGenerator, Callable, Mapping
+
+from ..radix import EvictionPolicy, Lru, S3Fifo
+from .arena import Arena
+from .config import ServeConfig
+from .errors import KvterraceError
+from .http import HttpServer, make_app
+from .memory import default_capacity_bytes
+from .metrics import make_registry
+from .service.server import GrpcServer
+from .service.servicer import Servicer
+from .service.socket_path import SocketPath
+from .status_view import format_bytes, status_json
+from .store import Store
+
+log = logging.getLogger(__name__)
+
+POLICIES: Mapping[str, Callable[[], EvictionPolicy]] = {"lru": Lru, "s3fifo": S3Fifo}
+
+
+async def serve(config: ServeConfig, *, announce: Callable[[str], None]) -> None:
+    """Run until SIGTERM or SIGINT. KvterraceError says why it cannot start.
+
+    announce: called with one line for each address, once it takes connections.
+    """
+    logging.basicConfig(level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    stop = _stop_on_signals()
+    with contextlib.ExitStack() as owned:
+        try:
+            owned.enter_context(SocketPath(config.uds))
+        except OSError as error:
+            raise KvterraceError(f"the socket {config.uds} cannot be made: {error.strerror}") from None
+        arena = Arena.create(config.dram or default_capacity_bytes(config.arena_dir), directory=config.arena_dir)
+        owned.callback(arena.close)
+        store = Store(arena, policy=POLICIES[config.policy])
+        owned.callback(store.close)
+        servicer = Servicer(store, str(arena.path), arena.boot_id)
+        async with _http(config, store, servicer, stop) as url, _grpc(config, servicer) as addresses:
+            for address in addresses:
+                announce(f"serving on {address} (DRAM {format_bytes(arena.capacity_bytes)}, {config.policy})")
+            if url:
+                announce(f"http on {url}")
+            await stop.wait()
+            log.info("stopping")
+
+
+@contextlib.asynccontextmanager
+async def _grpc(config: ServeConfig, servicer: Servicer) -> AsyncGenerator[list[str]]:
+    server = GrpcServer(servicer, config.uds, config.listen)
+    try:
+        await server.start()
+        yield server.addresses
+    finally:
+        await server.stop()
+
+
+@contextlib.asynccontextmanager
+async def _http(config: ServeConfig, store: Store, servicer: Servicer, stop: asyncio.Event) -> AsyncGenerator[str]:
+    """The HTTP server's URL, or "" when none is asked for."""
+    if config.http is None:
+        yield ""
+        return
+    app = make_app(make_registry(store.stats), lambda: not stop.is_set(), lambda: status_json(servicer.status()))
+    server = HttpServer(app, config.http)
+    try:
+        await server.start()
+        yield server.url
+    finally:
+        await server.stop()
+
+
+def _stop_on_signals() -> asyncio.Event:
+    """Set by the first SIGTERM or SIGINT; a second one ends the process at once."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+
+    def begin() -> None:
+        stop.set()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, begin)
+    return stop

@@ -1,0 +1,161 @@
+"""The gRPC edge of a Store: KVStore's three calls. Lives on the Store's loop.
+
+Each Session stream is one Store session, closed in the same turn in which the stream ends or breaks.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import cast
+
+import grpc
+import grpc.aio
+
+from ...proto import FieldError
+from ...proto import kv_pb2 as pb
+from ..errors import SessionRefused
+from ..session import Session as StoreSession
+from ..store import Store
+from . import frames
+from .report import status_reply
+from .stream import SessionStream
+from .stub import KVStoreServicer
+
+log = logging.getLogger(__name__)
+
+OPEN_TIMEOUT_S = 5.0
+FINGERPRINT_BYTES = 32
+
+Context = grpc.aio.ServicerContext[pb.ClientFrame, pb.ServerFrame]
+
+
+class Servicer(KVStoreServicer):
+    """Serves `store`, whose arena lies at `arena_path`; `boot_id` tells this start from any other."""
+
+    def __init__(
+        self, store: Store, arena_path: str, boot_id: bytes, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._store, self._arena_path, self._boot_id, self._clock = store, arena_path, boot_id, clock
+        self._started = clock()
+        self._draining = asyncio.Event()
+        self._streams: set[SessionStream] = set()
+
+    async def drain(self, grace_s: float) -> None:
+        """Let acquires in flight be answered, for at most `grace_s`; then end every stream, new ones too."""
+        streams = [asyncio.ensure_future(stream.idle()) for stream in self._streams]
+        if streams:
+            _, late = await asyncio.wait(streams, timeout=grace_s)
+            for task in late:
+                task.cancel()
+        self._draining.set()
+
+    async def Session(self, request_iterator: AsyncIterator[pb.ClientFrame], context: Context) -> None:
+        """One session: Open, then requests until either side ends the stream."""
+
+        async def read() -> pb.ClientFrame | None:
+            frame = cast(object, await context.read())
+            return frame if isinstance(frame, pb.ClientFrame) else None  # else grpc.aio.EOF
+
+        try:
+            async with asyncio.timeout(OPEN_TIMEOUT_S):
+                first = await read()
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "open: nothing came")
+        if first is None:
+            return
+        if not first.HasField("open"):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "open: must be the first frame")
+        try:
+            session = self._open(first.open)
+        except (SessionRefused, FieldError) as error:
+            log.warning("refused %s (%s): %s", first.open.client, context.peer(), error)
+            await context.write(pb.ServerFrame(id=first.id, refused=_refused(error)))
+            return
+        try:
+            log.info("session %d opened by %s", session.id, first.open.client)
+            opened = pb.Opened(
+                session=session.id,
+                boot_id=self._boot_id,
+                package_version=frames.PACKAGE_VERSION,
+                arena_path=self._arena_path,
+            )
+            await context.write(pb.ServerFrame(id=first.id, opened=opened))
+            await self._run(SessionStream(session, read, context.write))
+        finally:
+            session.close()
+            log.info("session %d closed", session.id)
+
+    async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusReply:
+        """What the store holds; with `check`, after recounting it."""
+        try:
+            fault = self._recount() if request.check else ""
+            return self.status(fault)
+        except Exception:
+            log.exception("status failed")
+            await context.abort(grpc.StatusCode.INTERNAL, "the status could not be taken; the server's log says why")
+
+    async def Clear(self, request: pb.ClearRequest, context: Context) -> pb.ClearReply:
+        """Drop the blocks of one namespace, or all."""
+        if len(request.fingerprint) not in (0, FINGERPRINT_BYTES):
+            size = len(request.fingerprint)
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"fingerprint: must have {FINGERPRINT_BYTES} bytes or none, not {size}",
+            )
+        try:
+            return pb.ClearReply(blocks=self._store.clear(request.fingerprint or None))
+        except Exception:
+            log.exception("clear failed")
+            await context.abort(grpc.StatusCode.INTERNAL, "the store could not be cleared; the server's log says why")
+
+    def status(self, check_error: str = "") -> pb.StatusReply:
+        """The reply to Status, for /status.json too."""
+        reply = status_reply(self._store.stats())
+        reply.boot_id = self._boot_id
+        reply.package_version = frames.PACKAGE_VERSION
+        reply.uptime_s = self._clock() - self._started
+        reply.check_error = check_error
+        return reply
+
+    def _open(self, opening: pb.Open) -> StoreSession:
+        if opening.wire_version != frames.WIRE_VERSION:
+            ours, theirs = str(frames.WIRE_VERSION), str(opening.wire_version)
+            raise SessionRefused(
+                "wire_version",
+                f"the sidecar (kvterrace {frames.PACKAGE_VERSION}) speaks version {ours}, "
+                f"the client (kvterrace {opening.package_version or 'unknown'}) version {theirs}",
+                ours=ours,
+                theirs=theirs,
+            )
+        namespace = frames.unpack_namespace(opening)
+        return self._store.open_session(namespace, client=opening.client, fingerprint=opening.fingerprint)
+
+    async def _run(self, stream: SessionStream) -> None:
+        """Serve until the stream ends, or a stop ends it."""
+        self._streams.add(stream)
+        serving = asyncio.ensure_future(stream.run())
+        stopping = asyncio.ensure_future(self._draining.wait())
+        try:
+            await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._streams.discard(stream)
+            serving.cancel()
+            stopping.cancel()
+            await asyncio.wait({serving, stopping})
+            if not serving.cancelled() and serving.exception() is not None:
+                log.warning("a session's stream broke: %r", serving.exception())
+
+    def _recount(self) -> str:
+        try:
+            self._store.check()
+        except AssertionError as error:
+            log.error("the recount found a fault", exc_info=error)
+            return str(error) or "a count is wrong"
+        return ""
+
+
+def _refused(error: SessionRefused | FieldError) -> pb.Refused:
+    if isinstance(error, SessionRefused):
+        return pb.Refused(field=error.field, message=error.message, ours=error.ours, theirs=error.theirs)
+    return pb.Refused(field=error.field, message=error.message)

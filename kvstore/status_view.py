@@ -1,0 +1,81 @@
+"""A sidecar's status for people (rich tables) and for programs (JSON)."""
+
+import json
+from collections.abc import Iterator, Mapping
+
+from google.protobuf.message import Message
+from rich.table import Table
+from rich.text import Text
+
+from ..proto import kv_pb2 as pb
+
+SHORT_FINGERPRINT = 12  # hex digits shown in a table; JSON has them all
+
+
+def status_json(reply: pb.StatusReply) -> str:
+    """`reply` under its own field names; bytes in hex, numbers as numbers."""
+    return json.dumps(_plain(reply), indent=1)
+
+
+def status_tables(reply: pb.StatusReply) -> Iterator[Table | Text]:
+    """Tiers, namespaces, and the counters that tell why reuse was missed."""
+    yield Text(f"kvterrace {reply.package_version}, up {_duration(reply.uptime_s)}, boot {reply.boot_id.hex()[:8]}")
+    tiers = _table("tiers", "tier", "used", "of", "leased", "being written")
+    for tier in reply.tiers:
+        sizes = (tier.used_bytes, tier.capacity_bytes, tier.leased_bytes, tier.reserved_bytes)
+        tiers.add_row(tier.name, *map(format_bytes, sizes))
+    yield tiers
+    spaces = _table("namespaces", "namespace", "label", "blocks", "bytes", "hit tokens", "miss tokens", "sessions")
+    for space in reply.namespaces:
+        counts = (space.hit_tokens, space.miss_tokens, space.sessions)
+        name = space.fingerprint.hex()[:SHORT_FINGERPRINT]
+        spaces.add_row(name, space.label, f"{space.blocks:,}", format_bytes(space.bytes), *(f"{n:,}" for n in counts))
+    yield spaces
+    for title, unit, column in (
+        ("misses", "tokens", reply.counters.miss_tokens),
+        ("evictions", "blocks", reply.counters.evictions),
+        ("dropped saves", "blocks", reply.counters.dropped_saves),
+    ):
+        if column:
+            yield Text(f"{title} ({unit}): {_counts(column)}")
+    if reply.counters.checksum_failures:
+        yield Text(f"checksum failures: {reply.counters.checksum_failures:,}")
+
+
+def format_bytes(size: int) -> str:
+    """ "1.5 GiB" and the like."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, justify="left" if column in ("tier", "namespace", "label") else "right")
+    return table
+
+
+def _counts(column: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in sorted(column.items()))
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Message):
+        return {field.name: _plain(getattr(value, field.name)) for field in value.DESCRIPTOR.fields}
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, str | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return dict(value)
+    return [_plain(item) for item in value]
