@@ -1,0 +1,26 @@
+"""Who may call the admin routes: programs on this machine."""
+
+import ipaddress
+from collections.abc import Mapping
+
+from .errors import ApiError
+
+
+#: Set by reverse proxies, whose own address is often loopback, and by browsers.
+TELLTALES = ("x-forwarded-for", "forwarded", "origin")
+
+
+def require_local(headers: Mapping[str, str], host: str | None) -> None:
+    """ApiError 403 unless the call comes straight from this machine: not through a proxy, not from a web page."""
+    if host is None or not is_loopback(host) or any(name in headers for name in TELLTALES):
+        raise ApiError(403, "Admin calls are answered to programs on this machine only.", code="forbidden")
+
+
+def is_loopback(host: str) -> bool:
+    """For a numeric address, IPv4 in IPv6 included."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
