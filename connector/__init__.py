@@ -1,0 +1,25 @@
+"""The connector: the piece between an engine and the store. Engines need what is listed here, and nothing below it."""
+
+from ..kvstore.errors import KvterraceError, SessionRefused
+from .base import ConnectorStatus, Event, KVConnector, LoadDone, Offer, SaveDone
+from .factory import Kind, LayoutMismatch, Model, Place, make_connector
+from .limits import ConnectorLimits
+from .null import NullConnector
+
+__all__ = [
+    "ConnectorLimits",
+    "ConnectorStatus",
+    "Event",
+    "KVConnector",
+    "Kind",
+    "KvterraceError",
+    "LayoutMismatch",
+    "LoadDone",
+    "Model",
+    "NullConnector",
+    "Offer",
+    "Place",
+    "SaveDone",
+    "SessionRefused",
+    "make_connector",
+]

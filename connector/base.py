@@ -78,7 +78,7 @@ class ConnectorStatus:
 
     Counted in blocks and bytes, never as ratios. A fetch that found nothing is a miss, not a failure: `failures`
     counts, by reason, the fetches and loads that trouble made shorter (deadline, disconnected, corrupt, stale,
-    busy, error); `misses` counts the store's own reasons. `dropped_saves` is in blocks.
+    busy, cancelled, error); `misses` counts the offers by the store's own reasons. `dropped_saves` is in blocks.
     """
 
     kind: str

@@ -12,10 +12,9 @@ from collections.abc import Callable
 
 from .base import ConnectorStatus, Event, LoadDone, Offer, SaveDone
 
-# Reasons that say "trouble", not "the store does not have it".
-TROUBLE = frozenset(
-    {"deadline", "disconnected", "corrupt", "stale", "busy", "error", "self_test", "cancelled", "backlog"}
-)
+# Reasons of an Offer that say "trouble"; the others are the store's, about what it does not have. A load falls short
+# by trouble only.
+TROUBLE = frozenset({"deadline", "disconnected", "busy", "error", "self_test"})
 
 
 class Outbox:
@@ -34,7 +33,8 @@ class Outbox:
     def offer(self, event: Offer) -> None:
         with self._lock:
             self._totals["fetches"] += 1
-            self._count_reason(event.reason)
+            if event.reason:
+                (self._failures if event.reason in TROUBLE else self._misses)[event.reason] += 1
             self._events.append(event)
 
     def load_done(self, event: LoadDone, *, loaded_bytes: int, seconds: float, corrupt_blocks: int) -> None:
@@ -44,7 +44,8 @@ class Outbox:
             self._totals["loaded_bytes"] += loaded_bytes
             self._totals["corrupt_blocks"] += corrupt_blocks
             self._load_seconds += seconds
-            self._count_reason(event.reason)
+            if event.reason:
+                self._failures[event.reason] += 1
             self._events.append(event)
 
     def save_done(self, event: SaveDone, *, saved_bytes: int, dropped: int, reason: str) -> None:
@@ -92,7 +93,3 @@ class Outbox:
                 loads_in_flight=loads,
                 save_bytes_in_flight=save_bytes,
             )
-
-    def _count_reason(self, reason: str) -> None:
-        if reason:
-            (self._failures if reason in TROUBLE else self._misses)[reason] += 1

@@ -1,8 +1,8 @@
 """Registration: before an arena is used for the first time, prove that both sides mean the same bytes by a block.
 
 Two blocks of random data go from pages through reserved slots and back, and are compared with what a block should
-be; the slots are then given up uncommitted, so that no trace remains. Runs on the bridge's loop, once per attached arena (a
-reconnected sidecar brings another view), and everything that wants to use the arena waits for it.
+be; the slots are then given up uncommitted, so that no trace remains. Runs on the bridge's loop, once per attached
+arena (a reconnected sidecar brings another view), and everything that wants to use the arena waits for it.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ class SaveSide:
     def save(self, request_id: str, tokens: bytes, start: int, pages: Sequence[int]) -> None:
         link = self._link
         size = len(pages) * link.layout.block_bytes
-        reason = self._admit(size)
-        if not reason:
+        reason = self._admit(size) if pages else ""
+        if pages and not reason:
             wanted = link.prefix(tokens, start + len(pages))
             ticket = Ticket(request_id, wanted, start, tuple(pages), self._worker.copier.fence(), size)
             if link.bridge.submit(lambda: self._run(ticket)):

@@ -1,0 +1,107 @@
+"""make_connector: from the engine's flags to a KVConnector, started and proved, or an error that says what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import Tensor
+
+from ..kvstore.arena import Arena
+from ..kvstore.embedded import EmbeddedClient
+from ..kvstore.errors import KvterraceError
+from ..kvstore.sidecar import SidecarClient
+from ..kvstore.store import Store
+from ..proto import BlockLayout, Namespace
+from .base import KVConnector
+from .bridge import Bridge
+from .limits import ConnectorLimits
+from .local import LocalConnector
+from .null import NullConnector
+
+Kind = Literal["none", "embedded", "sidecar"]
+
+
+class LayoutMismatch(KvterraceError):
+    """The store's slots do not hold the engine's bytes as they should: the self-test at the start failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What makes this engine's KV bytes its own, beyond the pool's geometry; see Namespace for the fields."""
+
+    weights_digest: bytes
+    adapter_digest: bytes = b""
+    producer: str = ""
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the store is. address: sidecar only; dram_bytes: embedded only."""
+
+    address: str = "unix:/run/kvterrace.sock"
+    dram_bytes: int = 1 << 30
+    start_timeout_s: float = 5.0
+    limits: ConnectorLimits = field(default_factory=ConnectorLimits)
+
+
+def make_connector(
+    kind: Kind, pool: Tensor, on_event: Callable[[], None], *, model: Model, place: Place | None = None
+) -> KVConnector:
+    """The connector of this kind over `pool` [num_pages, kv_heads, layers, planes, block_tokens, head_dim].
+
+    Waits up to start_timeout_s for the store; a sidecar that is away is no error, it is tried again in the
+    background. Errors are those that waiting cannot mend: SessionRefused (it names the field), LayoutMismatch,
+    ArenaError (embedded: dram_bytes do not fit), ValueError (pool or address).
+    """
+    if kind == "none":
+        return NullConnector(on_event)
+    place = place or Place()
+    namespace = namespace_of(pool, model)
+    bridge = Bridge(max_tasks=place.limits.max_calls, late_s=place.limits.late_s)
+    client: EmbeddedClient | SidecarClient
+    if kind == "embedded":
+        client = bridge.call(lambda: _embed(place.dram_bytes, namespace), place.start_timeout_s)
+    else:
+        client = SidecarClient(place.address, namespace, client=model.label)
+    connector = LocalConnector(kind, client, bridge, pool, on_event, limits=place.limits)
+    try:
+        if connector.start(place.start_timeout_s) == "self_test":
+            raise LayoutMismatch("random blocks written to the store did not come back as they were")
+    except BaseException:
+        connector.close()
+        raise
+    return connector
+
+
+def namespace_of(pool: Tensor, model: Model) -> Namespace:
+    """The namespace of a pool's pages; FieldError (a ValueError) if a page cannot be a block."""
+    kv_heads, layers, planes, block_tokens, head_dim = pool.shape[1:]
+    layout = BlockLayout(kv_heads, layers, planes, block_tokens, head_dim, str(pool.dtype).removeprefix("torch."))
+    return Namespace(
+        model.weights_digest,
+        layout,
+        adapter_digest=model.adapter_digest,
+        producer=model.producer,
+        label=model.label,
+    )
+
+
+class _OwnStore(EmbeddedClient):
+    """The client of a store that nobody else has, and that ends with it. Made on the bridge's loop, which owns both."""
+
+    def __init__(self, dram_bytes: int, namespace: Namespace) -> None:
+        arena = Arena.anonymous(dram_bytes)
+        arena.prefault()
+        self._whole = Store(arena)
+        super().__init__(self._whole, namespace)
+
+    async def close(self) -> None:
+        await super().close()
+        self._whole.close()
+
+
+async def _embed(dram_bytes: int, namespace: Namespace) -> EmbeddedClient:
+    return _OwnStore(dram_bytes, namespace)

@@ -1,0 +1,178 @@
+"""What is saved is found and loaded byte by byte, in full blocks only, and leaves no lease behind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from kvterrace.connector.base import LoadDone, Offer, SaveDone
+from kvterrace.connector.factory import Model, Place, make_connector, namespace_of
+
+pytestmark = pytest.mark.unit
+
+B = 4  # block_tokens of the rig
+
+
+@pytest.mark.parametrize("length", [B - 1, B, B + 1, 5 * B - 1, 5 * B, 5 * B + 1])
+def test_a_prefix_of_any_length_comes_back_in_full_blocks(rig, tokens, length: int):
+    prompt, full = tokens(length), length // B
+    source, target = [40, 3, 17, 18, 9][:full], [5, 6, 30, 8, 1][:full]
+    data = torch.randn(full, *rig.pool.shape[1:])
+    rig.pool[source] = data
+    assert rig.save("a", prompt, 0, source) == SaveDone("a", 0, full, full)
+    offer = rig.fetch("b", prompt, 0, full)
+    assert (offer.blocks, offer.reason) == (full, "")
+    assert sum(offer.tiers.values()) == full * B
+    if full:
+        assert rig.load("b", target) == LoadDone("b", full, {"dram": full * B}, "")
+        assert torch.equal(rig.pool[target], data)
+    rig.settle()
+
+
+def test_only_what_hbm_lacks_is_offered_and_never_more_than_asked(rig, tokens):
+    prompt = tokens(8 * B)
+    data = rig.saved(prompt, range(8))
+    offer = rig.fetch("a", prompt, 2, 6)
+    assert offer == Offer("a", 4, {"dram": 4 * B}, "")
+    assert rig.load("a", [20, 22, 21, 30]).blocks_ok == 4
+    assert torch.equal(rig.pool[[20, 22, 21, 30]], data[2:6])
+    assert not rig.pool[31:].any()
+
+
+def test_a_longer_prompt_gets_the_common_prefix_and_the_reason_for_the_rest(rig, tokens):
+    prompt = tokens(4 * B)
+    rig.saved(prompt, range(4))
+    other = prompt + tokens(3 * B, seed=1)
+    assert rig.fetch("a", other, 0, 7) == Offer("a", 4, {"dram": 4 * B}, "never_seen")
+    assert rig.fetch("b", tokens(3 * B, seed=2), 0, 3) == Offer("b", 0, {}, "never_seen")
+    rig.connector.decline("a")
+    rig.settle()
+
+
+def test_fewer_pages_than_offered_load_the_first_blocks(rig, tokens):
+    prompt = tokens(6 * B)
+    data = rig.saved(prompt, range(6))
+    assert rig.fetch("a", prompt, 0, 6).blocks == 6
+    assert rig.load("a", [50, 51]) == LoadDone("a", 2, {"dram": 2 * B}, "")
+    assert torch.equal(rig.pool[50:52], data[:2])
+    assert not rig.pool[52:].any()
+    rig.settle()
+
+
+def test_a_save_behind_present_blocks_writes_only_the_new_ones(rig, tokens):
+    prompt = tokens(6 * B)
+    rig.saved(prompt[: 3 * B * 4], range(3))
+    rig.pool[3:6] = torch.randn(3, *rig.pool.shape[1:])
+    assert rig.save("a", prompt, 1, range(1, 6)) == SaveDone("a", 1, 5, 3)
+    assert rig.save("b", prompt, 0, range(6)) == SaveDone("b", 0, 6, 0)
+    assert rig.connector.status().dropped_saves == {}
+    assert rig.fetch("c", prompt, 0, 6).blocks == 6
+    assert rig.load("c", range(20, 26)).blocks_ok == 6
+    assert torch.equal(rig.pool[20:26], rig.pool[:6])
+
+
+def test_a_save_without_its_beginning_in_the_store_is_dropped_with_that_reason(rig, tokens):
+    assert rig.save("a", tokens(4 * B), 2, [1, 2]) == SaveDone("a", 2, 2, 0)
+    assert rig.connector.status().dropped_saves == {"no_parent": 2}
+    rig.settle()
+
+
+def test_a_corrupted_slot_shortens_the_load_and_leaves_the_store(rig, tokens):
+    prompt = tokens(6 * B)
+    rig.saved(prompt, range(6))
+    rig.client.arena.block(rig.slot_of(prompt, 3))[17] ^= 1
+    assert rig.fetch("a", prompt, 0, 6).blocks == 6
+    assert rig.load("a", range(10, 16)) == LoadDone("a", 3, {"dram": 3 * B}, "corrupt")
+    rig.settle()
+    again = rig.fetch("b", prompt, 0, 6)
+    assert (again.blocks, again.reason) == (3, "corrupt")
+    assert rig.connector.status().corrupt_blocks == 1
+    assert rig.connector.status().failures == {"corrupt": 1}
+    assert rig.connector.status().misses == {"corrupt": 1}  # the second fetch: the store's reason
+
+
+def test_a_slot_whose_generation_moved_is_not_served(rig, tokens):
+    prompt = tokens(4 * B)
+    rig.saved(prompt, range(4))
+    slot = rig.slot_of(prompt, 1)
+    assert rig.fetch("a", prompt, 0, 4).blocks == 4
+    rig.on_loop(lambda: rig.arena.free_slots(np.array([slot], dtype=np.int64)))
+    assert rig.load("a", range(10, 14)) == LoadDone("a", 1, {"dram": B}, "stale")
+    assert rig.connector.status().corrupt_blocks == 0
+
+
+def test_the_self_test_at_the_start_leaves_nothing_behind(rig):
+    tier = rig.on_loop(rig.store.stats).tiers[0]
+    assert (tier.used_bytes, tier.leased_bytes, tier.reserved_bytes) == (0, 0, 0)
+    assert rig.on_loop(rig.store.stats).counters.committed_blocks == 0
+    assert not rig.pool.any()
+
+
+def test_counters_say_what_happened(rig, tokens):
+    prompt = tokens(4 * B)
+    rig.saved(prompt, range(4))
+    rig.fetch("a", prompt, 0, 4)
+    rig.load("a", range(10, 14))
+    rig.fetch("b", tokens(2 * B, seed=5), 0, 2)
+    status = rig.connector.status()
+    block_bytes = rig.client.namespace.layout.block_bytes
+    assert (status.kind, status.connected) == ("embedded", True)
+    assert (status.fetches, status.loads, status.loaded_blocks, status.loaded_bytes) == (2, 1, 4, 4 * block_bytes)
+    assert (status.saves, status.saved_blocks, status.saved_bytes) == (1, 4, 4 * block_bytes)
+    assert status.misses == {"never_seen": 1}
+    assert status.failures == {}
+    assert (status.fetches_in_flight, status.loads_in_flight, status.save_bytes_in_flight) == (0, 0, 0)
+
+
+def test_a_pool_that_is_not_what_the_namespace_says_is_refused(rig):
+    from kvterrace.connector.local import check_pool
+
+    namespace = namespace_of(rig.pool, Model(weights_digest=bytes(32)))
+    with pytest.raises(ValueError, match="pages"):
+        check_pool(rig.pool.transpose(1, 2), namespace.layout)
+    with pytest.raises(ValueError, match="float16"):
+        check_pool(rig.pool.half(), namespace.layout)
+
+
+def test_the_factory_makes_an_embedded_connector_that_keeps_what_it_was_given(tokens):
+    pool = torch.zeros((8, 1, 2, 2, B, 8), dtype=torch.bfloat16)
+    woken: list[int] = []
+    place = Place(dram_bytes=1 << 20)
+    connector = make_connector(
+        "embedded", pool, lambda: woken.append(1), model=Model(weights_digest=b"w" * 32), place=place
+    )
+    try:
+        pool[:2] = torch.randn(2, 1, 2, 2, B, 8).to(torch.bfloat16)
+        connector.save("a", tokens(2 * B), 0, [0, 1])
+        assert poll_one(connector) == SaveDone("a", 0, 2, 2)
+        connector.fetch("b", tokens(2 * B), 0, 2)
+        assert poll_one(connector).blocks == 2
+        connector.load("b", [5, 4])
+        assert poll_one(connector).blocks_ok == 2
+        assert torch.equal(pool[[5, 4]], pool[:2])
+        assert woken
+    finally:
+        connector.close()
+
+
+def test_without_a_store_every_answer_is_at_hand(tokens):
+    connector = make_connector("none", torch.zeros(1), lambda: None, model=Model(weights_digest=bytes(8)))
+    connector.fetch("a", tokens(B), 0, 1)
+    connector.fetch("b", tokens(B), 0, 1)
+    connector.cancel("a")
+    connector.save("c", tokens(B), 0, [0])
+    assert connector.poll() == [Offer("b", 0, {}, "disabled"), SaveDone("c", 0, 1, 0)]
+    assert not connector.status().connected
+
+
+def poll_one(connector):
+    import time
+
+    end = time.monotonic() + 5
+    while time.monotonic() < end:
+        events = connector.poll()
+        if events:
+            assert len(events) == 1
+            return events[0]
+        time.sleep(0.001)
+    raise AssertionError("no event")
