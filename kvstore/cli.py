@@ -43,7 +43,7 @@ def _flag(field: str, *names: str) -> Any:
     return typer.Option(*names, help=ServeConfig.model_fields[field].description, show_default=False)
 
 
-@app.command()
+@app.command("serve")
 def serve(  # noqa: PLR0913, PLR0917  # a flag is a parameter
     dram: Annotated[str | None, _flag("dram")] = None,
     uds: Annotated[Path | None, _flag("uds")] = None,
@@ -72,7 +72,7 @@ def serve(  # noqa: PLR0913, PLR0917  # a flag is a parameter
         _fail("serve", str(error), 2)
 
 
-@app.command()
+@app.command("status")
 def status(
     address: AddressOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -90,7 +90,7 @@ def status(
         _fail("status", f"the recount found a fault: {reply.check_error}", 1)
 
 
-@app.command()
+@app.command("clear")
 def clear(
     address: AddressOption = None,
     namespace: Annotated[str | None, typer.Option(help="Fingerprint in hex of the one to clear; else all.")] = None,
@@ -112,7 +112,9 @@ def show_version() -> None:
 
 def main() -> NoReturn:
     """The console script."""
-    add_entry_points(app, entry_points(group=COMMAND_GROUP))
+    # Not for a command of our own: the engine's would load torch into the sidecar.
+    if sys.argv[1:2] not in [[command.name] for command in app.registered_commands]:
+        add_entry_points(app, entry_points(group=COMMAND_GROUP))
     app()
     raise SystemExit(0)
 

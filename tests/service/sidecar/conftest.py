@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xxhash
-
 from kvterrace.kvstore.service.admin import fetch_status
 from kvterrace.kvstore.sidecar import SidecarClient
 from kvterrace.kvstore.types import Acquired
@@ -45,6 +44,7 @@ class Served:
     def start(self, *flags: str) -> "Served":
         with self._out.open("wb") as out:
             self.process = subprocess.Popen(self.command(*flags), stdout=out, stderr=out, env=environment())
+        self.lines = []
         wanted = 1 + ("--listen" in flags) + ("--http" in flags)
         deadline = time.monotonic() + START_S
         while len(self.lines) < wanted:

@@ -5,7 +5,6 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 
 import pytest
-
 from kvterrace.kvstore.errors import SessionRefused
 from kvterrace.kvstore.service import frames
 from kvterrace.kvstore.sidecar import SidecarClient
