@@ -41,7 +41,7 @@ def parse_size(text: str) -> int:
     return int(float(found[1]) * unit)
 
 
-def engine(  # noqa: PLR0913  one argument a flag
+def engine(  # noqa: PLR0913, PLR0917  one argument a flag
     model: Annotated[Path, typer.Argument(help="GGUF file or Hugging Face directory.")],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 lets the system choose.")] = 8000,
@@ -70,7 +70,7 @@ def engine(  # noqa: PLR0913  one argument a flag
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Serve a model over the OpenAI API until SIGTERM or Ctrl-C."""
-    flags = {
+    flags: dict[str, object] = {
         "kv_connector": kv_connector,
         "kv_address": kv_address,
         "kv_dram_bytes": kv_dram,
@@ -85,7 +85,7 @@ def engine(  # noqa: PLR0913  one argument a flag
         "threads": threads,
         "max_model_len": max_model_len,
     }
-    given: dict[str, object] = {"model": model} | {name: value for name, value in flags.items() if value is not None}
+    given = {"model": model, **{name: value for name, value in flags.items() if value is not None}}
     _set_up_logging(log_level)
     name = served_model_name or (model.name if model.is_dir() else model.stem)
     _run(given, config, host=host, port=port, name=name, grace_s=grace)

@@ -14,6 +14,7 @@ from collections.abc import Sequence as SequenceOf
 from dataclasses import replace
 from typing import Protocol
 
+import numpy as np
 from torch import Tensor
 
 from ..connector.base import KVConnector
@@ -93,15 +94,16 @@ class EngineCore:
 
     def validate(self, request: Request) -> None:
         """RequestRefused if it could never be served. Reads nothing that changes: any thread may call it."""
-        count, most = len(request.prompt_ids), self.capacity - 1
+        prompt, most = np.asarray(request.prompt_ids), self.capacity - 1
+        count = len(prompt)
         if count == 0:
             raise RequestRefused("the prompt is empty")
         if count > most:
             raise RequestRefused(
                 f"the prompt has {count} tokens; model length and KV pool allow {most} and one to answer"
             )
-        if min(request.prompt_ids) < 0 or max(request.prompt_ids) >= self._vocabulary.vocab_size:
-            raise RequestRefused(f"the prompt has token ids outside 0..{self._vocabulary.vocab_size - 1}")
+        if prompt.dtype.kind != "i" or prompt.min() < 0 or prompt.max() >= self._vocabulary.vocab_size:
+            raise RequestRefused(f"the prompt has token ids that are not in 0..{self._vocabulary.vocab_size - 1}")
 
     def submit(self, request: Request, on_output: Callable[[Output], None]) -> None:
         """Queues a validated request whose id is not in use."""
@@ -111,15 +113,17 @@ class EngineCore:
         seed = self._entropy() if params.seed is None else params.seed
         for index in range(params.n):
             self._arrivals += 1
-            seq = Sequence(
-                group,
-                index,
-                arrival=self._arrivals,
-                capacity=self.capacity,
-                rng=random.Random(f"{seed}/{index}"),
-                detokenizer=self._vocabulary.stream(),
+            group.sequences.append(
+                Sequence(
+                    group,
+                    index,
+                    arrival=self._arrivals,
+                    capacity=self.capacity,
+                    rng=random.Random(f"{seed}/{index}"),
+                    detokenizer=self._vocabulary.stream(),
+                )
             )
-            group.sequences.append(seq)
+        for seq in group.sequences:
             self._scheduler.queue.add(seq)
         self._groups[request.request_id] = group
         self._fresh.append(group)
@@ -135,6 +139,14 @@ class EngineCore:
         for group in list(self._groups.values()):
             for seq in group.alive:
                 self._end(seq, "error", error=error)
+
+    def abandon(self, error: str) -> None:
+        """Tells every caller that it is over, and touches nothing else: for when the state is not to be trusted."""
+        for group in list(self._groups.values()):
+            for seq in group.alive:
+                seq.state = State.FINISHED
+                self._emit(group, Output(group.request.request_id, seq.index, finish_reason="error", error=error))
+        self._groups.clear()
 
     def step(self) -> bool:
         """One step. False: nothing can run until a request, a connector event or next_deadline_s()."""
@@ -175,7 +187,6 @@ class EngineCore:
     def snapshot(self) -> EngineStats:
         """A copy of the statistics with its gauges set."""
         stats = self.stats.copy()
-        stats.queued = sum(1 for group in self._groups.values() if group.first_run_s is None)
         stats.waiting = len(self._scheduler.queue)
         stats.running = len(self._scheduler.running)
         stats.pages = self._pool.num_pages

@@ -4,6 +4,7 @@ touch is here, under one lock."""
 
 import hashlib
 import logging
+import math
 import secrets
 import threading
 import time
@@ -62,7 +63,7 @@ class EngineLoop:
         self._clock = clock
         self._condition = threading.Condition()
         self._awake = False  # something happened since the last step
-        self._calls: list[Callable[[], None]] = []
+        self._calls: deque[Callable[[], None]] = deque()
         self._open: set[str] = set()  # ids of requests in flight
         self._queued: set[str] = set()  # those of them that did not run yet
         self._left_s: deque[float] = deque(maxlen=32)  # when the last requests left the queue
@@ -189,19 +190,24 @@ class EngineLoop:
     def _main(self) -> None:
         if self._config.threads:
             torch.set_num_threads(self._config.threads)  # of this thread, the only one that computes
-        while self._work():
-            pass
-        self._core.close()
+        try:
+            while self._work():
+                pass
+            self._run_calls()
+            self._core.close()
+        except Exception:
+            log.exception("the engine's thread has failed for good")
+            self._core.abandon("the engine has failed")
         self._stats = self._core.snapshot()
+        with self._condition:
+            self._stopping = self._ending = True
+            self._open.clear()
+            self._condition.notify_all()
 
     def _work(self) -> bool:
-        """Calls, then steps until one has nothing to do, then sleep. False: the engine ends."""
-        with self._condition:
-            calls, self._calls = self._calls, []
-            self._awake = False
+        """Calls, then a step; sleeps if it had nothing to do. False: the engine ends."""
         try:
-            for call in calls:
-                call()
+            self._run_calls()
             busy = self._core.step()
         except Exception as error:
             log.exception("the engine failed between steps; all requests end with an error")
@@ -214,6 +220,16 @@ class EngineLoop:
                 timeout_s = None if deadline_s is None else max(0.0, deadline_s - self._clock())
                 self._condition.wait_for(lambda: self._awake or self._ending, timeout=timeout_s)
             return not self._ending
+
+    def _run_calls(self) -> None:
+        """Takes them one by one, so that one that raises does not swallow those behind it."""
+        while True:
+            with self._condition:
+                self._awake = False
+                if not self._calls:
+                    return
+                call = self._calls.popleft()
+            call()
 
     def _on_started(self, request_id: str) -> None:
         with self._condition:
@@ -239,19 +255,12 @@ class EngineLoop:
 
 def _make_pool(loaded: LoadedModel, config: EngineConfig) -> KVPool:
     model = loaded.config
-    page_bytes = model.kv_heads * model.layers * 2 * config.block_tokens * model.head_dim * loaded.model.dtype.itemsize
+    page = (model.kv_heads, model.layers, 2, config.block_tokens, model.head_dim)
+    page_bytes = math.prod(page) * loaded.model.dtype.itemsize
     pages = config.kv_pool_pages or config.kv_pool_bytes // page_bytes
     if pages * config.block_tokens < 2:
         raise ValueError(f"kv_pool_bytes is {config.kv_pool_bytes}, but one page of this model takes {page_bytes}")
-    tensor = make_pool_tensor(
-        pages,
-        kv_heads=model.kv_heads,
-        layers=model.layers,
-        block_tokens=config.block_tokens,
-        head_dim=model.head_dim,
-        dtype=loaded.model.dtype,
-        device=loaded.model.device,
-    )
+    tensor = make_pool_tensor((pages, *page), loaded.model.dtype, loaded.model.device)
     if not config.prefix_cache:
         return KVPool(tensor, None)
     return KVPool(tensor, PrefixIndex(hashlib.sha256(loaded.digest).digest(), block_tokens=config.block_tokens))

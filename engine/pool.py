@@ -51,19 +51,9 @@ class PageTable:
         return self.pages[len(self.blocks) :]
 
 
-def make_pool_tensor(
-    pages: int,
-    *,
-    kv_heads: int,
-    layers: int,
-    block_tokens: int,
-    head_dim: int,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> Tensor:
+def make_pool_tensor(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """[pages, kv_heads, layers, 2, block_tokens, head_dim], zeroed by writing, so that every page fault is paid now
     (torch.zeros would map one shared zero page and fault at the first request)."""
-    shape = (pages, kv_heads, layers, 2, block_tokens, head_dim)
     return torch.empty(shape, dtype=dtype, device=device).zero_()
 
 

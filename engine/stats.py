@@ -55,7 +55,7 @@ class EngineStats:
     late_transfers: int = 0  # fetches or loads that the watchdog gave up
     stray_events: int = 0  # connector events nobody waits for (late or duplicate)
     # gauges
-    queued: int = 0
+    queued: int = 0  # requests that did not run yet
     waiting: int = 0  # sequences, preempted ones included
     running: int = 0
     pages: int = 0

@@ -261,8 +261,7 @@ class Transfers:
         seq.saved = full
         if start == full:
             return
-        pinned = sum(len(save.path) - save.start for save in self._saves.values())
-        if self._saves and pinned + full - start > self._pool.num_pages // 2:
+        if self._saves and self._pinned_with(path) > self._pool.num_pages // 2:
             self._stats.dropped_saves += full - start  # the next sequence that uses these blocks offers them again
             return
         self._pool.pin(path[-1])
@@ -271,6 +270,12 @@ class Transfers:
         self._mark(path[start:], IN_FLIGHT)
         tokens = seq.packed(full * self._pool.block_tokens)
         self._call(self._connector.save, seq.key, tokens, start, seq.table.pages[start:full])
+
+    def _pinned_with(self, path: list[int]) -> int:
+        """Pages that saves would pin with this one more; exact where it matters."""
+        paths = [path, *self.pins]
+        most = sum(len(pinned) for pinned in paths)
+        return most if most <= self._pool.num_pages // 2 else len(set().union(*paths))
 
     def _on_save_done(self, done: SaveDone) -> None:
         save = self._saves.pop((done.request_id, done.start), None)
