@@ -65,7 +65,7 @@ def make_connector(
     if kind == "embedded":
         client = bridge.call(lambda: _embed(place.dram_bytes, namespace), place.start_timeout_s)
     else:
-        client = SidecarClient(place.address, namespace, client=model.label)
+        client = SidecarClient(place.address, namespace, client=model.label or "engine")
     connector = LocalConnector(kind, client, bridge, pool, on_event, limits=place.limits)
     try:
         if connector.start(place.start_timeout_s) == "self_test":
