@@ -1,0 +1,18 @@
+"""Paged attention and block moves, each beside its plain reference. Imports nothing of ours; Triton only when used."""
+
+import torch
+
+from .batch import AttentionBackend, PagedBatch, Plan
+from .cpu import CpuAttention
+from .reference import ReferenceAttention
+
+__all__ = ["AttentionBackend", "CpuAttention", "PagedBatch", "Plan", "ReferenceAttention", "make_backend"]
+
+
+def make_backend(device: torch.device | str, *, window: int | None = None) -> AttentionBackend:
+    """The backend for a device: SDPA on CPU, Triton on CUDA."""
+    if torch.device(device).type == "cpu":
+        return CpuAttention(window)
+    from .triton_attention import TritonAttention  # noqa: PLC0415  # Triton is optional
+
+    return TritonAttention(window)
