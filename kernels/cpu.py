@@ -8,6 +8,7 @@ the others but for rounding: padding changes the order of summation (differences
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -51,7 +52,7 @@ class CpuAttention:
     def plan(self, batch: PagedBatch, pool: Tensor) -> CpuPlan:
         num_pages, kv_heads, layers, _, block_tokens, head_dim = pool.shape
         starts, contexts = batch.query_starts.tolist(), batch.context_lens.tolist()
-        counts = [end - start for start, end in zip(starts, starts[1:], strict=False)]
+        counts = [end - start for start, end in pairwise(starts)]
         groups = [
             self._chunk(batch, pool, index, starts[index], count, contexts[index])
             for index, count in enumerate(counts)

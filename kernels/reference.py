@@ -1,4 +1,4 @@
-"""ReferenceAttention: the judge of the other backends. Loops over sequences and heads, float64 inside, no cleverness."""
+"""ReferenceAttention: the judge of the other backends. Loops over sequences and heads, float64 inside, not clever."""
 
 from dataclasses import dataclass
 
