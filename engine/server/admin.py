@@ -5,7 +5,6 @@ from collections.abc import Mapping
 
 from .errors import ApiError
 
-
 #: Set by reverse proxies, whose own address is often loopback, and by browsers.
 TELLTALES = ("x-forwarded-for", "forwarded", "origin")
 

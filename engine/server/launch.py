@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from ..config import EngineConfig
-from ..connector import KvterraceError, Model, Place, make_connector
+from ...connector import KvterraceError, Model, Place, make_connector
 from ..loop import ConnectorFactory, EngineLoop
 from ..model import LoadedModel, load_model
 

@@ -188,18 +188,21 @@ def _parse(kind: type[CallT], body: object, neutral: Mapping[str, tuple[object, 
     try:
         return kind.model_validate(given)
     except ValidationError as error:
-        raise _explain(error) from None
+        raise _explain(error, given) from None
 
 
 def _same(left: object, right: object) -> bool:
     return left == right and type(left) is type(right)  # False is no 0
 
 
-def _explain(error: ValidationError) -> ApiError:
+def _explain(error: ValidationError, given: Mapping[str, object]) -> ApiError:
     """The first problem in words, with its path: stop[3], stream_options.include_usage."""
     first = error.errors(include_url=False)[0]
     path = ""
-    for part in first["loc"]:
+    place = first["loc"]
+    if isinstance(given.get(str(place[0])), str):  # one stop string, made a list of one
+        place = place[:1]
+    for part in place:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
     if first["type"] == "missing":
         return bad_request(f"{path} is required.", path, "missing_required_parameter")
