@@ -13,9 +13,7 @@ from ..radix import EvictionPolicy, Lru, S3Fifo
 from .arena import Arena
 from .config import ServeConfig
 from .errors import KvterraceError
-from .http import HttpServer, make_app
 from .memory import default_capacity_bytes
-from .metrics import make_registry
 from .service.server import GrpcServer
 from .service.servicer import Servicer
 from .service.socket_path import SocketPath
@@ -69,6 +67,10 @@ async def _http(config: ServeConfig, store: Store, servicer: Servicer, stop: asy
     if config.http is None:
         yield ""
         return
+    # Here, since importing FastAPI takes half of the time that a start takes, and most sidecars have no HTTP.
+    from .http import HttpServer, make_app  # noqa: PLC0415
+    from .metrics import make_registry  # noqa: PLC0415
+
     app = make_app(make_registry(store.stats), lambda: not stop.is_set(), lambda: status_json(servicer.status()))
     server = HttpServer(app, config.http)
     try:

@@ -1,7 +1,9 @@
 """A real `kvterrace serve` process per test, in a scratch folder, and what its clients do to it."""
 
 import asyncio
+import contextlib
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -14,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xxhash
-from kvterrace.kvstore.service.admin import fetch_status
+from kvterrace.kvstore.service.admin import clear_store, fetch_status
 from kvterrace.kvstore.sidecar import SidecarClient
 from kvterrace.kvstore.types import Acquired
 from kvterrace.proto import BlockLayout, Namespace, kv_pb2
@@ -22,7 +24,6 @@ from kvterrace.radix import pack_tokens
 
 BLOCK_TOKENS = 16
 LAYOUT = BlockLayout(kv_heads=2, layers=2, planes=2, block_tokens=BLOCK_TOKENS, head_dim=8, dtype="float32")
-NAMESPACE = Namespace(weights_digest=b"w" * 32, layout=LAYOUT, label="tiny")
 START_S = 20.0
 
 
@@ -91,34 +92,63 @@ def environment() -> dict[str, str]:
     return {**kept, "PYTHONSAFEPATH": "1"}
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    # Not tmp_path: a test's name in the path would not fit into a socket's address.
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    """Not tmp_path: with a test's name in its path a socket's address would be too long."""
     path = Path(tempfile.mkdtemp(prefix="kvt-"))
     yield path
     shutil.rmtree(path)
 
 
 @pytest.fixture
-def unserved(folder: Path) -> Iterator[Served]:
-    """Not started yet."""
+def folder() -> Iterator[Path]:
+    with scratch() as path:
+        yield path
+
+
+@pytest.fixture
+def own(folder: Path) -> Iterator[Served]:
+    """For tests that stop, kill or configure it. Not started yet."""
     served = Served(folder)
     yield served
     served.close()
 
 
-@pytest.fixture
-def served(unserved: Served) -> Served:
-    return unserved.start()
+@pytest.fixture(scope="session")
+def shared() -> Iterator[Served]:
+    with scratch() as path:
+        served = Served(path)
+        try:
+            yield served.start("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
+        finally:
+            served.close()
 
 
 @pytest.fixture
-async def connect() -> AsyncIterator[Callable[..., Awaitable[SidecarClient]]]:
+async def served(shared: Served) -> Served:
+    """Empty, without a session, with --listen and --http. For tests that leave it running."""
+
+    async def alone() -> bool:
+        return not (await shared.status()).sessions
+
+    await Tools.until(alone, 5.0)
+    await clear_store(shared.address, b"", timeout_s=3.0)
+    return shared
+
+
+@pytest.fixture
+def namespace() -> Namespace:
+    """Another model for each test: a store remembers what it had, even when cleared."""
+    return Namespace(weights_digest=secrets.token_bytes(32), layout=LAYOUT, label="tiny")
+
+
+@pytest.fixture
+async def connect(namespace: Namespace) -> AsyncIterator[Callable[..., Awaitable[SidecarClient]]]:
     """Makes started clients, and closes them at the end."""
     clients: list[SidecarClient] = []
 
-    async def make(address: str, namespace: Namespace = NAMESPACE, **options: object) -> SidecarClient:
-        client = SidecarClient(address, namespace, client="test", **options)  # type: ignore[arg-type]
+    async def make(address: str, wanted: Namespace = namespace, **options: object) -> SidecarClient:
+        client = SidecarClient(address, wanted, client="test", **options)  # type: ignore[arg-type]
         clients.append(client)
         await client.start()
         return client
@@ -178,8 +208,3 @@ class Tools:
 @pytest.fixture
 def tools() -> type[Tools]:
     return Tools
-
-
-@pytest.fixture
-def namespace() -> Namespace:
-    return NAMESPACE

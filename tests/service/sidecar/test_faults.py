@@ -25,7 +25,8 @@ from kvterrace.radix import pack_tokens
 
 async def main():
     layout = BlockLayout(kv_heads=2, layers=2, planes=2, block_tokens=16, head_dim=8, dtype="float32")
-    client = SidecarClient(sys.argv[1], Namespace(weights_digest=b"w" * 32, layout=layout), client="holder")
+    namespace = Namespace(weights_digest=bytes.fromhex(sys.argv[2]), layout=layout)
+    client = SidecarClient(sys.argv[1], namespace, client="holder")
     await client.start()
     for _ in range(2):
         assert (await client.acquire(pack_tokens(range(64)), skip=0, deadline_s=1)).lease
@@ -41,7 +42,7 @@ asyncio.run(main())
 async def test_a_killed_client_frees_all_it_held_within_a_second(served, connect: Connect, tools) -> None:
     client = await connect(served.address)
     await tools.save(client, tools.tokens(4))
-    command = [sys.executable, "-c", HOLDER, served.address]
+    command = [sys.executable, "-c", HOLDER, served.address, client.namespace.weights_digest.hex()]
     holder = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     try:
         assert holder.stdout is not None
@@ -63,12 +64,12 @@ async def test_a_killed_client_frees_all_it_held_within_a_second(served, connect
     assert status.tiers[0].used_bytes == 4 * 4096
 
 
-async def test_a_killed_server_is_a_prompt_miss_and_the_next_one_is_used(unserved, connect: Connect, tools) -> None:
-    client = await connect(unserved.start().address)
+async def test_a_killed_server_is_a_prompt_miss_and_the_next_one_is_used(own, connect: Connect, tools) -> None:
+    client = await connect(own.start().address)
     await tools.save(client, tools.tokens(4))
     held = await client.acquire(tools.tokens(4), skip=0, deadline_s=1.0)
     first_boot = client.boot_id
-    unserved.kill()
+    own.kill()
     began = time.monotonic()
     missed = await client.acquire(tools.tokens(4), skip=1, deadline_s=1.0)
     assert (missed.reason, missed.lease, missed.first) == ("disconnected", 0, 1)
@@ -81,7 +82,7 @@ async def test_a_killed_server_is_a_prompt_miss_and_the_next_one_is_used(unserve
 
     await tools.until(detached, 1.0)
     assert tools.read(held) == [tools.content(block) for block in range(4)]  # what is mapped stays readable
-    unserved.start()
+    own.start()
 
     async def attached() -> bool:
         return client.connected
@@ -96,26 +97,24 @@ async def test_a_killed_server_is_a_prompt_miss_and_the_next_one_is_used(unserve
     assert tools.read(given) == [tools.content(block) for block in range(4)]
     # The old lease must not end one of the new session that happens to have its number.
     await client.release(held.lease)
-    assert (await unserved.status()).sessions[0].read_leases == 1
+    assert (await own.status()).sessions[0].read_leases == 1
 
 
-async def test_requests_in_flight_end_when_the_server_is_killed(served, connect: Connect, tools) -> None:
-    client = await connect(served.address)
+async def test_requests_in_flight_end_when_the_server_is_killed(own, connect: Connect, tools) -> None:
+    client = await connect(own.start().address)
     await tools.save(client, tools.tokens(4))
-    served.signal(signal.SIGSTOP)
+    own.signal(signal.SIGSTOP)
     asked = [asyncio.ensure_future(client.acquire(tools.tokens(4), skip=0, deadline_s=30.0)) for _ in range(5)]
     await asyncio.sleep(0.1)
-    served.kill()
+    own.kill()
     answers = await asyncio.wait_for(asyncio.gather(*asked), 2.0)
     assert {answer.reason for answer in answers} == {"disconnected"}
 
 
-async def test_a_stopped_server_costs_its_deadline_then_nothing_and_is_used_again(
-    served, connect: Connect, tools
-) -> None:
-    client = await connect(served.address, times=QUICK)
+async def test_a_stopped_server_costs_its_deadline_then_nothing_and_is_used_again(own, connect: Connect, tools) -> None:
+    client = await connect(own.start().address, times=QUICK)
     await tools.save(client, tools.tokens(4))
-    served.signal(signal.SIGSTOP)
+    own.signal(signal.SIGSTOP)
     for _ in range(3):
         began = time.monotonic()
         missed = await client.acquire(tools.tokens(4), skip=0, deadline_s=0.1)
@@ -126,21 +125,21 @@ async def test_a_stopped_server_costs_its_deadline_then_nothing_and_is_used_agai
     assert time.monotonic() - began < 0.05
     await asyncio.sleep(1.0)  # dials meanwhile reach a kernel that takes connections for a process that does not
     assert not client.connected
-    served.signal(signal.SIGCONT)
+    own.signal(signal.SIGCONT)
 
     async def found() -> bool:
         return len((await client.acquire(tools.tokens(4), skip=0, deadline_s=0.1)).slots) == 4
 
     await tools.until(found, 5.0)
-    status = await served.status()
+    status = await own.status()
     assert (len(status.sessions), status.check_error) == (1, "")
 
 
 @pytest.mark.parametrize("how", ["timed out", "cancelled"])
-async def test_the_lease_of_a_caller_that_left_is_given_back(served, connect: Connect, tools, how: str) -> None:
-    client = await connect(served.address, times=QUICK)
+async def test_the_lease_of_a_caller_that_left_is_given_back(own, connect: Connect, tools, how: str) -> None:
+    client = await connect(own.start().address, times=QUICK)
     await tools.save(client, tools.tokens(4))
-    served.signal(signal.SIGSTOP)
+    own.signal(signal.SIGSTOP)
     if how == "timed out":
         assert (await client.acquire(tools.tokens(4), skip=0, deadline_s=0.0)).reason == "deadline"
         assert (await client.reserve(tools.tokens(8), start=4, count=4)).reason == "deadline"
@@ -153,10 +152,10 @@ async def test_the_lease_of_a_caller_that_left_is_given_back(served, connect: Co
         for call in asked:
             call.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
-    served.signal(signal.SIGCONT)
+    own.signal(signal.SIGCONT)
 
     async def free() -> bool:
-        status = await served.status()
+        status = await own.status()
         # The late acquire has been counted: it was granted, and given back.
         return status.counters.acquires == 1 and status.tiers[0].leased_bytes + status.tiers[0].reserved_bytes == 0
 
@@ -165,12 +164,12 @@ async def test_the_lease_of_a_caller_that_left_is_given_back(served, connect: Co
     assert len((await client.acquire(tools.tokens(4), skip=0, deadline_s=1.0)).slots) == 4
 
 
-async def test_start_without_a_sidecar_returns_at_once_and_connects_later(unserved, connect: Connect, tools) -> None:
+async def test_start_without_a_sidecar_returns_at_once_and_connects_later(own, connect: Connect, tools) -> None:
     began = time.monotonic()
-    client = await connect(unserved.address)
+    client = await connect(own.address)
     assert time.monotonic() - began < 0.5
     assert (await client.acquire(tools.tokens(1), skip=0, deadline_s=1.0)).reason == "disconnected"
-    unserved.start()
+    own.start()
 
     async def connected() -> bool:
         return client.connected
@@ -180,14 +179,14 @@ async def test_start_without_a_sidecar_returns_at_once_and_connects_later(unserv
 
 
 async def test_a_refusal_after_a_reconnect_is_kept_said_once_and_ends_with_its_cause(
-    unserved, connect: Connect, namespace, tools, caplog: pytest.LogCaptureFixture
+    own, connect: Connect, namespace, tools, caplog: pytest.LogCaptureFixture
 ) -> None:
     slow = SidecarTimes(retry_s=(4.0, 4.0), refused_retry_s=0.1)
-    client = await connect(unserved.start().address, times=slow)
-    unserved.kill()
-    unserved.start()
+    client = await connect(own.start().address, times=slow)
+    own.kill()
+    own.start()
     wider = dataclasses.replace(namespace, layout=dataclasses.replace(namespace.layout, kv_heads=4))
-    other = await connect(unserved.address, wider)
+    other = await connect(own.address, wider)
     assert other.connected
 
     async def refused() -> bool:
