@@ -247,18 +247,26 @@ class CopyThreads:
             thread.join()
 
     def _work(self) -> None:
-        while (work := self._next()) is not None:
-            job, chunk = work
-            job.run(chunk)
-            with self._wake:
-                last = job.settle()
-                if last:
-                    self._running.discard(job)
+        while self._work_once():
+            pass
+
+    def _work_once(self) -> bool:
+        # A frame of its own: between chunks no idle thread may keep a job, and so a dead store's memory, alive.
+        work = self._next()
+        if work is None:
+            return False
+        job, chunk = work
+        job.run(chunk)
+        with self._wake:
+            last = job.settle()
             if last:
-                try:
-                    job.finish()
-                except Exception:
-                    logger.exception("the end of a copy could not be reported")
+                self._running.discard(job)
+        if last:
+            try:
+                job.finish()
+            except Exception:
+                logger.exception("the end of a copy could not be reported")
+        return True
 
     def _next(self) -> tuple[Job, Chunk] | None:
         with self._wake:
