@@ -65,7 +65,7 @@ def _penalise(logits: Tensor, states: Sequence[SamplerState]) -> Tensor:
     for row in rows:
         state, p = states[row], states[row].params
         if p.repetition_penalty != 1:
-            seen = torch.tensor(sorted({*state.prompt, *state.counts}), device=logits.device)
+            seen = torch.tensor(sorted({*state.prompt, *state.counts}), dtype=torch.int64, device=logits.device)
             values = logits[row, seen]
             logits[row, seen] = torch.where(values > 0, values / p.repetition_penalty, values * p.repetition_penalty)
         if state.counts:
@@ -86,8 +86,7 @@ def _draw(logits: Tensor, states: Sequence[SamplerState]) -> Tensor:
         p = state.params
         (plain if p.top_k == 0 and p.top_p == 1 and p.min_p == 0 else filtered).append(row)
     if plain:
-        weights = torch.softmax(logits[plain].double(), dim=-1)
-        tokens[plain] = _invert(weights, uniform[plain])
+        tokens[plain] = _invert(torch.softmax(logits[plain], dim=-1), uniform[plain])
     if filtered:
         params = [states[row].params for row in filtered]
         tokens[filtered] = _draw_filtered(logits[filtered], params, uniform[filtered])
@@ -117,7 +116,7 @@ def _filter(logits: Tensor, params: Sequence[SamplingParams], width: int) -> tup
     min_p = torch.tensor([p.min_p for p in params], device=device, dtype=torch.float64)
     weights = torch.exp(values.double() - values[:, :1].double())
     weights = weights * (torch.arange(width, device=device)[None, :] < top_k[:, None])
-    everything = torch.exp(logits.double() - values[:, :1].double()).sum(-1)
+    everything = torch.exp((logits.logsumexp(-1) - values[:, 0]).double())
     total = torch.where(top_k <= width, weights.sum(-1), everything)
     before = weights.cumsum(-1) - weights
     keep = (before < (top_p * total)[:, None]) & (weights >= min_p[:, None])
@@ -126,8 +125,8 @@ def _filter(logits: Tensor, params: Sequence[SamplingParams], width: int) -> tup
 
 
 def _invert(weights: Tensor, uniform: Tensor) -> Tensor:
-    """weights float64 [R, N] (not normalised), uniform [R] in [0, 1) -> index [R] of positive weight."""
-    cumulated = weights.cumsum(-1)
+    """weights [R, N] (not normalised), uniform float64 [R] in [0, 1) -> index [R] of positive weight."""
+    cumulated = weights.cumsum(-1, dtype=torch.float64)
     target = uniform[:, None] * (1 - 2**-52) * cumulated[:, -1:]  # stays below the last sum when rounded
     return torch.searchsorted(cumulated, target, right=True)[:, 0].clamp_(max=weights.shape[1] - 1)
 

@@ -282,3 +282,8 @@ def store():
 @pytest.fixture
 def prompt():
     return words
+
+
+@pytest.fixture
+def letters():
+    return Letters()

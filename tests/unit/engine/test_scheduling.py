@@ -75,12 +75,11 @@ def test_the_lowest_priority_and_latest_arrival_is_preempted(rig, prompt):
     engine.submit(prompt(3, 8), max_tokens=4, name="new")
     while not engine.core.stats.preemptions:
         engine.step()
-    waiting = [seq.group.request.request_id for seq in engine.core._scheduler.queue]
-    assert waiting == ["batch"]
+    (waiting,) = engine.core._scheduler.queue
+    assert waiting.group.request.request_id == "batch"
+    assert engine.pool.known(waiting.packed(len(waiting.tokens)), 99) >= 1  # what nobody needed of it is still cached
     engine.run()
     assert first.reasons == ["length"]
-    resumed = [count for step in engine.model.chunks for key, _, count in step if key.startswith("batch")]
-    assert sum(resumed) < 8 + 19 + 8  # its cached blocks were not computed again
 
 
 def test_a_request_that_waits_too_long_ends_with_queue_timeout(rig, prompt):
