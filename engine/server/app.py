@@ -46,7 +46,7 @@ def make_app(backend: Backend, *, max_unread: int = MAX_UNREAD) -> FastAPI:
     app.add_exception_handler(Exception, _unexpected)
     budget = BodyBudget()
     for path, parse in (("/v1/chat/completions", parse_chat), ("/v1/completions", parse_completion)):
-        route = GenerateRoute(parse, backend, metrics, budget, threads, max_unread=max_unread)
+        route = GenerateRoute(path, parse, backend, metrics, budget, threads, max_unread=max_unread)
         app.router.routes.append(Route(path, route, methods=["POST"]))
     _add_model_routes(app, backend)
     _add_operator_routes(app, backend, registry)
@@ -112,7 +112,9 @@ class CountResponses:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                path = getattr(scope.get("route"), "path", "other")  # a template, so that the labels stay few
+                # Templates, not what clients write, so that the labels stay few. "route" has FastAPI's own ones only.
+                route = scope.get("route") or scope.get("endpoint")
+                path = getattr(route, "path", "other")
                 self._metrics.responses.labels(path, str(message["status"])).inc()
             await send(message)
 

@@ -19,7 +19,7 @@ from .job import MAX_UNREAD, Job, join
 from .metrics import HttpMetrics
 from .params import ChatCall, CompletionCall
 from .prompts import INLINE_CHARS, prompt_ids, size_chars
-from .sse import DONE, STALL_S, event, send_events
+from .sse import DONE, event, send_events
 from .usage import usage_object
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ Batch = list[tuple[int, Output]]
 
 
 class GenerateRoute:
-    """An ASGI application for one POST route. parse: from the body to the checked call.
+    """An ASGI application for one POST route. parse: from the body to the checked call. path: names it in metrics.
 
     The whole call runs in here, the sending of the answer included, so that its end (complete, failed, client gone,
     server stopping) always passes through the same `finally`.
@@ -37,6 +37,7 @@ class GenerateRoute:
 
     def __init__(
         self,
+        path: str,
         parse: Callable[[object], Call],
         backend: Backend,
         metrics: HttpMetrics,
@@ -44,15 +45,14 @@ class GenerateRoute:
         threads: Executor,
         *,
         max_unread: int = MAX_UNREAD,
-        stall_s: float = STALL_S,
     ) -> None:
+        self.path = path
         self._parse = parse
         self._backend = backend
         self._metrics = metrics
         self._budget = budget
         self._threads = threads
         self._max_unread = max_unread
-        self._stall_s = stall_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -78,7 +78,7 @@ class GenerateRoute:
                 answer = self._shape(call, serving)
                 if call.stream:
                     first = await job.next()  # a refusal that comes now can still have its own status
-                    await send_events(send, _events(answer, job, first, call.wants_usage), stall_s=self._stall_s)
+                    await send_events(send, _events(answer, job, first, call.wants_usage))
                 else:
                     response = JSONResponse(await _whole(answer, job))
                     await response(request.scope, request.receive, send)

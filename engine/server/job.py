@@ -70,8 +70,8 @@ class Job:
 
     @property
     def done(self) -> bool:
-        """Every sample's last output was taken."""
-        return not self._unfinished
+        """Every sample's last output was taken. Never true of a job that failed or was abandoned."""
+        return self._failure is None and not self._unfinished
 
     def abandon(self) -> None:
         """The client has left: the engine stops at its next step, and next() raises ClientGone."""

@@ -6,8 +6,8 @@ from functools import partial
 
 import torch
 
-from ..config import EngineConfig
 from ...connector import KvterraceError, Model, Place, make_connector
+from ..config import EngineConfig
 from ..loop import ConnectorFactory, EngineLoop
 from ..model import LoadedModel, load_model
 
