@@ -69,6 +69,11 @@ class Bridge:
             self._loop.call_soon_threadsafe(self._begin, start, None)
         return True
 
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        """Keep a task of this loop until it ends, log what it raises, and end it with the bridge. On the loop."""
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+
     async def from_thread(self, start: Callable[[Callable[[T], None]], Any]) -> T | None:
         """Await what start(done) will hand to `done` from another thread; None if start returns None. On the loop."""
         loop = asyncio.get_running_loop()
@@ -102,7 +107,7 @@ class Bridge:
         if task.done():
             answer, reason = self._outcome(task)
             return answer, reason
-        self._track(asyncio.ensure_future(self._await_late(task, late)))
+        self.adopt(asyncio.ensure_future(self._await_late(task, late)))
         return None, "deadline"
 
     def close(self, last: Callable[[], Coroutine[Any, Any, None]], timeout_s: float) -> None:
@@ -134,17 +139,13 @@ class Bridge:
         then: Callable[[asyncio.Task[Any]], None] | None,
     ) -> None:
         task = self._loop.create_task(start())
-        self._track(task)
+        self.adopt(task)
         if then is not None:
             task.add_done_callback(then)
 
     def _leave(self, _task: asyncio.Task[Any]) -> None:
         with self._lock:
             self._admitted -= 1
-
-    def _track(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._forget)
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

@@ -13,6 +13,7 @@ from ..kvstore.embedded import EmbeddedClient
 from ..kvstore.errors import KvterraceError
 from ..kvstore.sidecar import SidecarClient
 from ..kvstore.store import Store
+from ..kvstore.types import StoreClient
 from ..proto import BlockLayout, Namespace
 from .base import KVConnector
 from .bridge import Bridge
@@ -61,12 +62,13 @@ def make_connector(
     place = place or Place()
     namespace = namespace_of(pool, model)
     bridge = Bridge(max_tasks=place.limits.max_calls, late_s=place.limits.late_s)
-    client: EmbeddedClient | SidecarClient
-    if kind == "embedded":
-        client = bridge.call(lambda: _embed(place.dram_bytes, namespace), place.start_timeout_s)
-    else:
-        client = SidecarClient(place.address, namespace, client=model.label or "engine")
-    connector = LocalConnector(kind, client, bridge, pool, on_event, limits=place.limits)
+    client: StoreClient | None = None
+    try:
+        client = _make_client(kind, bridge, namespace, place)
+        connector = LocalConnector(kind, client, bridge, pool, on_event, limits=place.limits)
+    except BaseException:
+        bridge.close(client.close if client is not None else _nothing, place.limits.close_s)
+        raise
     try:
         if connector.start(place.start_timeout_s) == "self_test":
             raise LayoutMismatch("random blocks written to the store did not come back as they were")
@@ -103,5 +105,15 @@ class _OwnStore(EmbeddedClient):
         self._whole.close()
 
 
-async def _embed(dram_bytes: int, namespace: Namespace) -> EmbeddedClient:
-    return _OwnStore(dram_bytes, namespace)
+def _make_client(kind: Kind, bridge: Bridge, namespace: Namespace, place: Place) -> StoreClient:
+    if kind == "sidecar":
+        return SidecarClient(place.address, namespace, client=namespace.label or "engine")
+
+    async def embed() -> EmbeddedClient:
+        return _OwnStore(place.dram_bytes, namespace)
+
+    return bridge.call(embed, place.start_timeout_s)
+
+
+async def _nothing() -> None:
+    return

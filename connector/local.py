@@ -6,6 +6,7 @@ save in saves.py, to the bytes in worker.py. Methods are the engine's thread's.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 
@@ -60,14 +61,20 @@ class LocalConnector:
     def start(self, timeout_s: float) -> str:
         """Open the session and prove the layout: "", or why the cache is not there yet ("disconnected", ...).
 
-        SessionRefused passes through. May wait: call it before the first step. Without it nothing ever connects.
+        SessionRefused passes through. Waits up to timeout_s for each of the two: call it before the first step. A
+        store that has not answered by then goes on being tried. Without start() nothing ever connects.
         """
 
         async def begin() -> str:
-            await self._client.start()
+            opening = asyncio.ensure_future(self._client.start())
+            await asyncio.wait({opening}, timeout=timeout_s)
+            if not opening.done():
+                self._bridge.adopt(opening)
+                return "deadline"
+            opening.result()
             return await self._registration.ready(timeout_s)
 
-        return self._bridge.call(begin, timeout_s)
+        return self._bridge.call(begin, 3 * timeout_s)
 
     def fetch(self, request_id: str, tokens: bytes, hbm_blocks: int, max_blocks: int) -> None:
         self._scheduler.fetch(request_id, tokens, hbm_blocks, max_blocks)

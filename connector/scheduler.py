@@ -96,8 +96,8 @@ class SchedulerSide:
                 seconds=link.clock() - cycle.loading_since,
                 corrupt_blocks=len(result.corrupt),
             )
-        link.outbox.wake()
         link.give_back(acquired.lease, result.corrupt)
+        link.outbox.wake()
 
     def decline(self, request_id: str) -> None:
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -30,10 +31,11 @@ PAGES = 64
 class FaultyClient:
     """The real client, but each verb may hang, raise, answer late, and the store may be away."""
 
-    def __init__(self, inner: EmbeddedClient) -> None:
+    def __init__(self, inner: EmbeddedClient, *, overlapping: bool = False) -> None:
         self._inner = inner
         self.namespace = inner.namespace
         self.away = False
+        self.overlapping = overlapping
         self.hangs: set[str] = set()
         self.raises: set[str] = set()
         self.late_s: dict[str, float] = {}
@@ -60,6 +62,8 @@ class FaultyClient:
         await self._before("reserve")
         answer = await self._inner.reserve(tokens, start=start, count=count)
         await self._after("reserve")
+        if self.overlapping:  # both blocks in one slot: a misunderstanding about the unit of slot numbers
+            return dataclasses.replace(answer, slots=answer.slots[:1] * len(answer.slots))
         return answer
 
     async def commit(self, lease: int, checksums: Sequence[int]) -> bool:
@@ -91,17 +95,18 @@ class FaultyClient:
 class Rig:
     """One engine's worth: pool, connector, the store behind it, and what came out of poll()."""
 
-    def __init__(self, limits: ConnectorLimits, slots: int) -> None:
+    def __init__(self, limits: ConnectorLimits, slots: int, *, overlapping: bool = False) -> None:
         self.pool = torch.zeros((PAGES, *SHAPE), dtype=torch.float32)
         self.bridge = Bridge(max_tasks=limits.max_calls, late_s=limits.late_s)
         namespace = namespace_of(self.pool, Model(weights_digest=bytes(32)))
         self.arena = Arena.anonymous(slots * 4096)
         self.store = self.on_loop(lambda: Store(self.arena, policy=Lru, clock=time.monotonic))
-        self.client = FaultyClient(self.on_loop(lambda: EmbeddedClient(self.store, namespace)))
+        inner = self.on_loop(lambda: EmbeddedClient(self.store, namespace))
+        self.client = FaultyClient(inner, overlapping=overlapping)
         self._woken = threading.Condition()
         self.events: list[Event] = []
         self.connector = LocalConnector("embedded", self.client, self.bridge, self.pool, self._wake, limits=limits)
-        assert self.connector.start(5.0) == ""
+        self.started = self.connector.start(5.0)
 
     def on_loop(self, call: Callable):
         async def run():
@@ -179,20 +184,21 @@ class Rig:
 def make_rig():
     rigs: list[Rig] = []
 
-    def make(slots: int = SLOTS, **limits) -> Rig:
-        rigs.append(Rig(ConnectorLimits(**{"close_s": 0.3, "late_s": 5.0, **limits}), slots))
+    def make(slots: int = SLOTS, *, overlapping: bool = False, **limits) -> Rig:
+        rigs.append(Rig(ConnectorLimits(**{"close_s": 0.3, "late_s": 5.0, **limits}), slots, overlapping=overlapping))
         return rigs[-1]
 
     yield make
     for rig in rigs:
         rig.close()
-        rig.on_loop = None
         rig.arena.close()
 
 
 @pytest.fixture
 def rig(make_rig) -> Rig:
-    return make_rig()
+    rig = make_rig()
+    assert rig.started == ""
+    return rig
 
 
 @pytest.fixture

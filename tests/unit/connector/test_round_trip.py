@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 import torch
+from kvterrace.connector import KvterraceError
 from kvterrace.connector.base import LoadDone, Offer, SaveDone
 from kvterrace.connector.factory import Model, Place, make_connector, namespace_of
+from kvterrace.connector.local import check_pool
 
 pytestmark = pytest.mark.unit
 
@@ -108,6 +112,30 @@ def test_the_self_test_at_the_start_leaves_nothing_behind(rig):
     assert not rig.pool.any()
 
 
+def test_a_store_that_means_other_bytes_by_a_slot_is_never_used(make_rig, tokens):
+    rig = make_rig(overlapping=True)
+    assert rig.started == "self_test"
+    assert rig.save("a", tokens(2 * B), 0, [1, 2]) == SaveDone("a", 0, 2, 0)
+    assert rig.fetch("b", tokens(2 * B), 0, 2) == Offer("b", 0, {}, "self_test")
+    assert rig.connector.status().dropped_saves == {"self_test": 2}
+    rig.settle()
+
+
+def test_many_more_requests_than_an_engine_runs_at_once_all_end_right(make_rig, tokens):
+    rig = make_rig(acquire_deadline_s=5.0)
+    prompt = tokens(8 * B)
+    data = rig.saved(prompt, range(8))
+    for i in range(320):
+        rig.connector.fetch(f"r{i}", prompt, 0, 8)
+    for i in range(320):
+        assert rig.wait(Offer, f"r{i}").blocks == 8
+        rig.connector.load(f"r{i}", range(8 + i % 7 * 8, 16 + i % 7 * 8))
+    for i in range(320):
+        assert rig.wait(LoadDone, f"r{i}").blocks_ok == 8
+    assert all(torch.equal(rig.pool[8 + k * 8 : 16 + k * 8], data) for k in range(7))
+    rig.settle()
+
+
 def test_counters_say_what_happened(rig, tokens):
     prompt = tokens(4 * B)
     rig.saved(prompt, range(4))
@@ -125,8 +153,6 @@ def test_counters_say_what_happened(rig, tokens):
 
 
 def test_a_pool_that_is_not_what_the_namespace_says_is_refused(rig):
-    from kvterrace.connector.local import check_pool
-
     namespace = namespace_of(rig.pool, Model(weights_digest=bytes(32)))
     with pytest.raises(ValueError, match="pages"):
         check_pool(rig.pool.transpose(1, 2), namespace.layout)
@@ -134,25 +160,42 @@ def test_a_pool_that_is_not_what_the_namespace_says_is_refused(rig):
         check_pool(rig.pool.half(), namespace.layout)
 
 
-def test_the_factory_makes_an_embedded_connector_that_keeps_what_it_was_given(tokens):
+def test_an_embedded_connector_keeps_what_it_was_given_and_wakes_its_engine(tokens):
     pool = torch.zeros((8, 1, 2, 2, B, 8), dtype=torch.bfloat16)
-    woken: list[int] = []
-    place = Place(dram_bytes=1 << 20)
-    connector = make_connector(
-        "embedded", pool, lambda: woken.append(1), model=Model(weights_digest=b"w" * 32), place=place
-    )
+    woken = threading.Event()
+    model, place = Model(weights_digest=b"w" * 32), Place(dram_bytes=1 << 20)
+    connector = make_connector("embedded", pool, woken.set, model=model, place=place)
+
+    def next_event():
+        assert woken.wait(5), "nobody was woken"
+        woken.clear()
+        (event,) = connector.poll()
+        return event
+
     try:
         pool[:2] = torch.randn(2, 1, 2, 2, B, 8).to(torch.bfloat16)
         connector.save("a", tokens(2 * B), 0, [0, 1])
-        assert poll_one(connector) == SaveDone("a", 0, 2, 2)
+        assert next_event() == SaveDone("a", 0, 2, 2)
         connector.fetch("b", tokens(2 * B), 0, 2)
-        assert poll_one(connector).blocks == 2
+        assert next_event().blocks == 2
         connector.load("b", [5, 4])
-        assert poll_one(connector).blocks_ok == 2
+        assert next_event().blocks_ok == 2
         assert torch.equal(pool[[5, 4]], pool[:2])
-        assert woken
     finally:
         connector.close()
+
+
+def test_what_cannot_work_stops_the_start_and_leaves_no_thread():
+    model = Model(weights_digest=bytes(32))
+    pool = torch.zeros((8, 1, 2, 2, B, 8))
+    before = threading.active_count()
+    with pytest.raises(KvterraceError, match="needs"):
+        make_connector("embedded", pool, lambda: None, model=model, place=Place(dram_bytes=1 << 60))
+    with pytest.raises(ValueError, match="contiguous"):
+        make_connector("embedded", pool.transpose(2, 3), lambda: None, model=model, place=Place(dram_bytes=1 << 20))
+    with pytest.raises(ValueError, match="nonsense"):
+        make_connector("sidecar", pool, lambda: None, model=model, place=Place(address="nonsense"))
+    assert threading.active_count() == before
 
 
 def test_without_a_store_every_answer_is_at_hand(tokens):
@@ -163,16 +206,3 @@ def test_without_a_store_every_answer_is_at_hand(tokens):
     connector.save("c", tokens(B), 0, [0])
     assert connector.poll() == [Offer("b", 0, {}, "disabled"), SaveDone("c", 0, 1, 0)]
     assert not connector.status().connected
-
-
-def poll_one(connector):
-    import time
-
-    end = time.monotonic() + 5
-    while time.monotonic() < end:
-        events = connector.poll()
-        if events:
-            assert len(events) == 1
-            return events[0]
-        time.sleep(0.001)
-    raise AssertionError("no event")
