@@ -32,11 +32,13 @@ class Columns:
         return self._used
 
     def add(self, name: str, dtype: DTypeLike, fill: Any) -> None:
-        """A new column; every block gets `fill` when its number is allocated. ValueError if the name is taken."""
+        """A new column; a block gets `fill` when its number is allocated, or whatever if that is None, for a column
+        whose owner writes every new block. ValueError if the name is taken."""
         if name in self._arrays:
             raise ValueError(f"there is a column {name!r} already")
-        self._arrays[name] = np.full(self._capacity, fill, dtype=dtype)
-        self._fills[name] = fill
+        self._arrays[name] = np.full(self._capacity, 0 if fill is None else fill, dtype=dtype)
+        if fill is not None:
+            self._fills[name] = fill
 
     def allocate(self, count: int) -> NDArray[np.int32]:
         """`count` block numbers with every column at its fill; amortised O(count)."""
@@ -45,13 +47,13 @@ class Columns:
         if reused:
             numbers[:reused] = self._free[: -reused - 1 : -1]
             del self._free[-reused:]
+            for name, fill in self._fills.items():
+                self._arrays[name][numbers[:reused]] = fill
         if reused < count:
             numbers[reused:] = np.arange(self._used, self._used + count - reused, dtype=np.int32)
             self._used += count - reused
             if self._used > self._capacity:
                 self._grow(max(_FIRST_CAPACITY, self._used + self._used // 4))
-        for name, values in self._arrays.items():
-            values[numbers] = self._fills[name]
         return numbers
 
     def free(self, numbers: NDArray[np.int32]) -> None:
@@ -62,7 +64,7 @@ class Columns:
         for name, old in self._arrays.items():
             new = np.empty(capacity, dtype=old.dtype)
             new[: self._capacity] = old
-            new[self._capacity :] = self._fills[name]
+            new[self._capacity :] = self._fills.get(name, 0)
             self._arrays[name] = new
         self._capacity = capacity
 

@@ -111,8 +111,10 @@ class PrefixIndex:
         self._tree = Tree(self._size, self._columns)
         self._leases = Leases(self._tree, self._columns)
         self._count = 0
-        for name, dtype in (("value", np.int64), ("hits", np.uint32), ("last_use", float), ("inserted_at", float)):
-            self._columns.add(name, dtype, 0)
+        self._columns.add("value", np.int64, None)
+        self._columns.add("hits", np.uint32, 0)
+        self._columns.add("last_use", np.float64, None)
+        self._columns.add("inserted_at", np.float64, None)
         self._keys = KeyCache(self._tree, self._columns, seed, hash_name)
         self._policy = policy or Lru()
         self._policy.bind(self, self._columns)
@@ -162,8 +164,8 @@ class PrefixIndex:
         if found == total:
             return Insertion(above, found)
         fresh = self._columns.allocate(total - found)
-        self._columns["value"][fresh] = payload[found - skip :]
         now = self._clock()
+        self._columns["value"][fresh] = payload[found - skip :]
         self._columns["last_use"][fresh] = now
         self._columns["inserted_at"][fresh] = now
         node = path[-1] if path else self._tree.root
@@ -188,15 +190,15 @@ class PrefixIndex:
     def release(self, block: int) -> Sequence[Removed]:
         """Give one lease back; ValueError if the block has none. Returns orphans that nobody reads any more: their
         numbers, and the payloads they had, may be reused. Usually empty."""
-        freed = self._leases.release(block)
-        if freed:
-            numbers = np.array(freed, dtype=np.int32)
-            self._columns.free(numbers)
-            return self._facts(numbers)
-        ident = int(self._columns["node"][block])
+        freed, left = self._leases.release(block)
+        ident = int(self._columns["node"][left]) if left >= 0 else -1
         if ident >= 0:
             self._policy.offer(ident)
-        return ()
+        if not freed:
+            return ()
+        numbers = np.array(freed, dtype=np.int32)
+        self._columns.free(numbers)
+        return self._facts(numbers)
 
     def leases(self, block: int) -> int:
         """Leases counted on this very block."""
@@ -228,15 +230,16 @@ class PrefixIndex:
         """Free up to `n` blocks in the policy's order: tips of the tree only, never at or above a lease."""
         policy, tree, victims = self._policy, self._tree, array("i")
         while len(victims) < n:
-            leaf = policy.victim()
+            leaf, count = policy.victim(n - len(victims))
             if leaf < 0:
                 break
             node = tree.nodes[leaf]
             assert node is not None
-            policy.evicted(node.blocks[-1])
-            victims.append(node.blocks[-1])
-            left = tree.drop_tail(node)
-            policy.offer(left.id)
+            going = node.blocks[-count:]
+            going.reverse()
+            policy.evicted(going)
+            victims += going
+            policy.offer(tree.drop_tail(node, count).id)
         numbers = np.array(victims, dtype=np.int32)
         self._columns["node"][numbers] = -1
         self._columns.free(numbers)
@@ -245,7 +248,7 @@ class PrefixIndex:
 
     def coldest(self) -> float | None:
         """Last use of the block that `evict` would free next; None when nothing can be."""
-        leaf = self._policy.victim()
+        leaf, _ = self._policy.victim(1)
         return None if leaf < 0 else float(self._columns["last_use"][self.tail(leaf)])
 
     def tail(self, leaf: int) -> int:
@@ -254,6 +257,13 @@ class PrefixIndex:
         if node is None or node.children is not None or node.pinned == len(node.blocks):
             return -1
         return node.blocks[-1]
+
+    def tips(self, leaf: int, limit: int) -> Numbers:
+        """For the policy: the tail of an evictable leaf and the blocks that could follow it, tail first."""
+        node = self._tree.nodes[leaf]
+        assert node is not None
+        run = node.blocks[max(len(node.blocks) - limit, node.pinned) :]
+        return np.frombuffer(run.tobytes(), dtype=np.int32)[::-1]
 
     def key(self, block: int) -> bytes:
         """The block's chained key; computed with those above it when first asked for, then cached."""

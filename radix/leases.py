@@ -58,8 +58,9 @@ class Leases:
             node.pinning += 1
             reach = len(node.blocks)
 
-    def release(self, block: int) -> list[int]:
-        """Give one lease back; returns the orphans that nobody reads any more. ValueError if there is none to give."""
+    def release(self, block: int) -> tuple[list[int], int]:
+        """Give one lease back. Returns the orphans that nobody reads any more, and the block of the tree that the lease
+        had been counted on in the end, -1 if all its path was removed. ValueError if there is no lease to give back."""
         counts = self._columns["leases"]
         held = int(counts[block]) if 0 <= block < self._columns.numbers else 0
         if held <= self._anchors.get(block, 0):
@@ -82,7 +83,7 @@ class Leases:
                 self._anchors[block] -= 1
                 if not self._anchors[block]:
                     del self._anchors[block]
-        return freed
+        return freed, block
 
     def orphaned(self, block: int) -> bool:
         """Whether the block was removed while somebody may be reading it."""

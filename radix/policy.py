@@ -5,6 +5,8 @@ lies under a lease or above a live block is never asked about. Both policies kee
 tail and correct an entry only when it surfaces, so that a hit costs no heap work at all.
 """
 
+from array import array
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, Protocol
 
@@ -17,6 +19,7 @@ from .columns import Columns
 Numbers = NDArray[np.int32]
 _ID_BITS = 32
 _ID_MASK = (1 << _ID_BITS) - 1
+_RUN = 128  # blocks of one leaf looked at together: bounds the work for one that goes alone
 
 
 class LeafView(Protocol):
@@ -26,13 +29,17 @@ class LeafView(Protocol):
         """The last block of that leaf, or -1 when nothing can be evicted there: gone, not a leaf, or leased."""
         ...
 
+    def tips(self, leaf: int, limit: int) -> Numbers:
+        """Up to `limit` blocks that could be evicted one after the other there, tail first; the leaf has a tail."""
+        ...
+
 
 class EvictionPolicy(Protocol):
     """Order of eviction for one index. Its owner calls; the policy never changes the tree.
 
     The owner calls `inserted` for each new run before its leaf is offered, `touched` once per request, `offer`
     whenever a leaf's tail became evictable or another block (offering in vain is harmless), and `evicted` or `dropped`
-    when blocks leave the tree. `victim` says whose tail goes next; asked again, it says the same.
+    when blocks leave the tree. `victim` says what goes next; asked again, it says the same.
     """
 
     def bind(self, leaves: LeafView, columns: Columns) -> None:
@@ -51,12 +58,13 @@ class EvictionPolicy(Protocol):
         """The leaf may be a candidate. O(log leaves)."""
         ...
 
-    def victim(self) -> int:
-        """Leaf to evict from next, -1 if there is none. Amortised O(log leaves)."""
+    def victim(self, limit: int) -> tuple[int, int]:
+        """Leaf to evict from next and how many blocks, 1 to `limit`, may go from its end before asking again; leaf -1
+        if there is none. Amortised O(log leaves)."""
         ...
 
-    def evicted(self, block: int) -> None:
-        """The victim's tail is leaving the tree."""
+    def evicted(self, blocks: Sequence[int]) -> None:
+        """These blocks of the victim are leaving the tree, tail first."""
         ...
 
     def dropped(self, blocks: Numbers) -> None:
@@ -128,7 +136,7 @@ class Lru:
         self._clock = 0
 
     def bind(self, leaves: LeafView, columns: Columns) -> None:
-        columns.add("lru.rank", np.int64, 0)
+        columns.add("lru.rank", np.int64, None)
         if self._clock:
             raise ValueError("an eviction policy serves one index")
         self._clock = 1
@@ -147,10 +155,14 @@ class Lru:
         if tail >= 0:
             self._heap.offer(leaf, tail)
 
-    def victim(self) -> int:
-        return self._heap.front()[0]
+    def victim(self, limit: int) -> tuple[int, int]:
+        leaf, _ = self._heap.front()
+        if leaf < 0 or limit == 1:
+            return leaf, 1
+        ranks = self._columns["lru.rank"][self._leaves.tips(leaf, min(limit, _RUN))]
+        return leaf, _leading(ranks == ranks[0])
 
-    def evicted(self, block: int) -> None:
+    def evicted(self, blocks: Sequence[int]) -> None:
         """Nothing to do: ranks die with their blocks."""
 
     def dropped(self, blocks: Numbers) -> None:
@@ -159,6 +171,11 @@ class Lru:
     def check(self, leaves: set[int]) -> None:
         for leaf in leaves:
             self._heap.check(leaf, self._leaves.tail(leaf))
+
+
+def _leading(agrees: NDArray[np.bool_]) -> int:
+    """How many of the first entries are true."""
+    return len(agrees) if agrees.all() else int(agrees.argmin())
 
 
 _SMALL, _MAIN = 0, 1
@@ -189,10 +206,10 @@ class S3Fifo:
         self._ghosts = _Ghosts()
 
     def bind(self, leaves: LeafView, columns: Columns) -> None:
-        columns.add("s3.rank", np.int64, 0)
-        columns.add("s3.queue", np.uint8, _SMALL)
+        columns.add("s3.rank", np.int64, None)
+        columns.add("s3.queue", np.uint8, None)
         columns.add("s3.hits", np.uint8, 0)
-        columns.add("s3.path", np.uint64, 0)
+        columns.add("s3.path", np.uint64, None)
         if self._clock:
             raise ValueError("an eviction policy serves one index")
         self._clock = 1
@@ -202,13 +219,13 @@ class S3Fifo:
     def inserted(self, blocks: Numbers, parent: int, run: memoryview, extras: bytes) -> None:
         columns, digest = self._columns, xxhash.xxh3_64_intdigest
         path = columns["s3.path"].item(parent) if parent >= 0 else 0
-        size, paths = len(run) // len(blocks), list[int]()
+        tokens, size, paths = bytes(run), len(run) // len(blocks), array("Q")
         if extras:
             path = digest(extras, path)
-        for at in range(0, len(run), size):
-            path = digest(run[at : at + size], path)
+        for at in range(0, len(tokens), size):
+            path = digest(tokens[at : at + size], path)
             paths.append(path)
-        names = np.array(paths, dtype=np.uint64)
+        names = np.frombuffer(paths, dtype=np.uint64)
         columns["s3.path"][blocks] = names
         back = self._ghosts.take(names)
         columns["s3.queue"][blocks] = back
@@ -228,12 +245,12 @@ class S3Fifo:
         if tail >= 0:
             self._heaps[int(self._columns["s3.queue"][tail])].offer(leaf, tail)
 
-    def victim(self) -> int:
+    def victim(self, limit: int) -> tuple[int, int]:
         hits = self._columns["s3.hits"]
         for _ in range(self._ROUNDS):
             leaf, tail, queue = self._front()
             if leaf < 0 or hits.item(tail) <= (queue == _SMALL):
-                return leaf
+                return leaf, self._run(leaf, queue, limit)
             self._clock += 1
             self._columns["s3.rank"][tail] = self._clock
             if queue == _MAIN:
@@ -247,18 +264,33 @@ class S3Fifo:
             self._heaps[_MAIN].offer(leaf, tail)
         leaf, tail, _ = self._front()
         hits[tail] = 0  # so that it is the victim too when asked again
-        return leaf
+        return leaf, 1
 
-    def evicted(self, block: int) -> None:
-        queue: int = self._columns["s3.queue"].item(block)
-        self._sizes[queue] -= 1
+    def evicted(self, blocks: Sequence[int]) -> None:
+        queue: int = self._columns["s3.queue"].item(blocks[0])  # a run is of one queue
+        self._sizes[queue] -= len(blocks)
         if queue == _SMALL:
-            self._ghosts.add(self._columns["s3.path"].item(block))
+            paths = self._columns["s3.path"]
+            for block in blocks:
+                self._ghosts.add(paths.item(block))
 
     def dropped(self, blocks: Numbers) -> None:
         from_main = int(self._columns["s3.queue"][blocks].sum())
         self._sizes[_MAIN] -= from_main
         self._sizes[_SMALL] -= len(blocks) - from_main
+
+    def _run(self, leaf: int, queue: int, limit: int) -> int:
+        """Blocks that would be the next victims one by one: tails of equal place in the same queue, for as long as it
+        stays that queue's turn."""
+        small, total = self._sizes[_SMALL], sum(self._sizes)
+        excess = small - self._small_share * total
+        turns = excess / (1 - self._small_share) + 1 if queue == _SMALL else -excess / self._small_share
+        limit = min(limit, _RUN, int(turns))
+        if leaf < 0 or limit <= 1:
+            return 1
+        tips = self._leaves.tips(leaf, limit)
+        queues, ranks, hits = (self._columns[name][tips] for name in ("s3.queue", "s3.rank", "s3.hits"))
+        return _leading((queues == queue) & (ranks == ranks[0]) & (hits <= (queue == _SMALL)))
 
     def _front(self) -> tuple[int, int, int]:
         small, main = self._sizes

@@ -60,8 +60,8 @@ class Tree:
         self.root = Node(-1, None, 0)
         self.nodes: list[Node | None] = []
         self._free_ids: list[int] = []
-        columns.add("node", np.int32, -1)
-        columns.add("depth", np.int32, 0)
+        columns.add("node", np.int32, None)
+        columns.add("depth", np.int32, None)
 
     def walk(self, tokens: bytes, count: int, extras: Extras | None) -> tuple[list[Node], int]:
         """Nodes along the longest known prefix of at most `count` blocks, and how many blocks that prefix has.
@@ -136,14 +136,15 @@ class Tree:
         self.columns["node"][_numbers(upper)] = upper.id
         return upper
 
-    def drop_tail(self, leaf: Node) -> Node:
-        """Take the last block off a leaf; returns the node whose tail may have become a leaf's tail. Amortised O(1):
-        a merge that follows is paid for by the insertion that had split the run."""
-        if len(leaf.blocks) == 1:
+    def drop_tail(self, leaf: Node, count: int) -> Node:
+        """Take the last `count` blocks off a leaf; returns the node whose tail may have become a leaf's tail. Amortised
+        O(count): a merge that follows is paid for by the insertion that had split the run."""
+        left = len(leaf.blocks) - count
+        if not left:
             return self.unlink(leaf)
-        leaf.blocks.pop()
-        del leaf.edge[-self.block_bytes :]
-        leaf.keyed = min(leaf.keyed, len(leaf.blocks))
+        del leaf.blocks[left:]
+        del leaf.edge[left * self.block_bytes :]
+        leaf.keyed = min(leaf.keyed, left)
         return leaf
 
     def truncate(self, node: Node, count: int) -> None:
@@ -264,6 +265,9 @@ def _common(tokens: bytes, at: int, stop: int, edge: bytearray, size: int) -> in
     """Leading blocks (at least one) that `edge` shares with `tokens[at:stop]`, by bisection: two passes of memcmp."""
     low, high = 1, min(len(edge), stop - at) // size
     with memoryview(edge) as view:
+        if tokens.startswith(view[: high * size], at):
+            return high
+        high -= 1
         while low < high:
             middle = (low + high + 1) // 2
             if tokens.startswith(view[low * size : middle * size], at + low * size):

@@ -55,7 +55,9 @@ def test_golden_file_is_what_an_independent_implementation_computes() -> None:
 
 @pytest.mark.parametrize("vector", vectors(), ids=lambda vector: f"{vector['hash']}-{vector['name']}")
 def test_index_and_block_keys_agree_with_the_golden_file(vector) -> None:
-    (golden,) = (v for v in json.loads(GOLDEN.read_text()) if (v["name"], v["hash"]) == (vector["name"], vector["hash"]))
+    (golden,) = (
+        v for v in json.loads(GOLDEN.read_text()) if (v["name"], v["hash"]) == (vector["name"], vector["hash"])
+    )
     tokens, seed = pack_tokens(golden["tokens"]), bytes.fromhex(golden["seed"])
     extras = {int(ordinal): bytes.fromhex(extra) for ordinal, extra in golden["extras"].items()}
     keys = block_keys(seed, tokens, golden["block_tokens"], hash_name=golden["hash"], extras=extras)

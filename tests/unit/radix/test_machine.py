@@ -1,11 +1,10 @@
 """PrefixIndex against a plain model: random operations, with everything recounted and compared after each."""
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from kvterrace.radix import Lru, PrefixIndex, S3Fifo, block_keys, pack_tokens
-
-import pytest
 
 pytestmark = pytest.mark.unit
 
@@ -97,8 +96,8 @@ class Machine(RuleBasedStateMachine):
             self.facts[blocks[n]] = [n, 0, self.now, self.now]
             self.index.col("colour")[blocks[n]] = 1000 + blocks[n]
 
-    @rule(ids=prompts, extras=pictures, limit=st.none() | st.integers(0, 9), touch=st.booleans(), lease=st.booleans())
-    def match(self, ids: list[int], extras: dict[int, bytes], limit: int | None, touch: bool, lease: bool) -> None:
+    @rule(ids=prompts, extras=pictures, limit=st.none() | st.integers(0, 9), touch=st.booleans())
+    def match(self, ids: list[int], extras: dict[int, bytes], limit: int | None, touch: bool) -> None:
         self.tick()
         tokens = pack_tokens(ids)
         found = self.index.match(tokens, limit=limit, extras=extras)
@@ -109,9 +108,13 @@ class Machine(RuleBasedStateMachine):
             for block in found.blocks.tolist():
                 self.facts[block][1] += 1
                 self.facts[block][2] = self.now
-        if lease and len(found):
-            self.index.lease(found.last)
-            self.leases.append((found.last, frozenset(found.blocks.tolist())))
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data())
+    def lease(self, data: st.DataObject) -> None:
+        path = data.draw(st.sampled_from(sorted(self.live)))
+        self.index.lease(self.live[path])
+        self.leases.append((self.live[path], frozenset(self.known(path))))
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data())
@@ -124,9 +127,11 @@ class Machine(RuleBasedStateMachine):
             assert list(fact[1:5]) == self.facts.pop(fact.block)
 
     @precondition(lambda self: self.live)
-    @rule(data=st.data())
-    def remove(self, data: st.DataObject) -> None:
-        top = data.draw(st.sampled_from(sorted(self.live)))
+    @rule(data=st.data(), in_use=st.booleans())
+    def remove(self, data: st.DataObject, in_use: bool) -> None:
+        read = self.read()
+        in_use_now = sorted(path for path, block in self.live.items() if block in read)
+        top = data.draw(st.sampled_from((in_use and in_use_now) or sorted(self.live)))
         gone = {path: block for path, block in self.live.items() if path[: len(top)] == top}
         removed = self.index.remove(self.live[top])
         assert {fact.block for fact in removed} == set(gone.values())
