@@ -4,6 +4,7 @@ Everything here but the context length changes the keys and values, so `digest_f
 """
 
 import dataclasses
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +24,10 @@ FAMILIES = "Llama, SmolLM (1 and 2), Mistral, Qwen2, Qwen2.5 and Qwen3 (dense)"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Sizes in elements; windows: per layer, how many tokens back a query sees, itself included (0: all of them)."""
+    """Sizes in elements. max_position: tokens in the longest context that is computed exactly.
+
+    window: how many tokens a query sees in each layer, itself included; None is all. The attention backend needs it.
+    """
 
     family: str
     layers: int
@@ -36,7 +40,7 @@ class ModelConfig:
     max_position: int
     norm_eps: float
     rope: RopeConfig
-    windows: tuple[int, ...]
+    window: int | None = None
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
@@ -69,6 +73,7 @@ def config_from_hf(raw: Mapping[str, Any]) -> ModelConfig:
         rope = dict(raw.get("rope_parameters") or raw.get("rope_scaling") or {})
         theta = rope.get("rope_theta") or raw.get("rope_theta") or 10000.0
         scaling = RopeConfig.from_hf(rope, theta=float(theta), max_position=raw["max_position_embeddings"])
+        window, longest = _hf_window(raw, family, layers)
         attention_bias = bool(raw.get("attention_bias", False))
         return ModelConfig(
             family=family,
@@ -79,10 +84,10 @@ def config_from_hf(raw: Mapping[str, Any]) -> ModelConfig:
             kv_heads=raw.get("num_key_value_heads") or heads,
             head_dim=head_dim,
             vocab=raw["vocab_size"],
-            max_position=max(raw["max_position_embeddings"], scaling.extended_positions),
+            max_position=min(longest, max(raw["max_position_embeddings"], scaling.extended_positions)),
             norm_eps=raw["rms_norm_eps"],
             rope=scaling,
-            windows=_hf_windows(raw, family, layers),
+            window=window,
             qkv_bias=family == "qwen2" or attention_bias,
             output_bias=family != "qwen2" and attention_bias,
             mlp_bias=bool(raw.get("mlp_bias", False)),
@@ -103,20 +108,22 @@ def _refuse_hf(raw: Mapping[str, Any]) -> None:
         raise ModelError(f"activation {raw['hidden_act']} is not supported; supported: silu")
 
 
-def _hf_windows(raw: Mapping[str, Any], family: str, layers: int) -> tuple[int, ...]:
-    window = int(raw.get("sliding_window") or 0)
-    if family == "llama" or (family != "mistral" and not raw.get("use_sliding_window", False)):
-        window = 0
-    if not window:
-        return (0,) * layers
+def _hf_window(raw: Mapping[str, Any], family: str, layers: int) -> tuple[int | None, int]:
+    """(window of every layer, longest context).
+
+    Windows on only some layers are not computed: up to the window's length they hide nothing, so the context ends
+    there, with every layer seeing all of it.
+    """
+    window, unlimited = int(raw.get("sliding_window") or 0), sys.maxsize
+    if not window or family == "llama" or (family != "mistral" and not raw.get("use_sliding_window", False)):
+        return None, unlimited
     kinds = raw.get("layer_types")
     if kinds is None:  # before layer_types, Qwen windowed the layers from max_window_layers on, Mistral every layer
         first = 0 if family == "mistral" else raw.get("max_window_layers", 0)
-        return tuple(window if layer >= first else 0 for layer in range(layers))
-    unknown = set(kinds) - {"sliding_attention", "full_attention"}
-    if unknown or len(kinds) != layers:
-        raise ModelError(f"layer_types must name sliding_attention or full_attention for each of {layers} layers")
-    return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
+        kinds = ["sliding_attention" if layer >= first else "full_attention" for layer in range(layers)]
+    if set(kinds) == {"full_attention"}:
+        return None, unlimited
+    return (window, unlimited) if set(kinds) == {"sliding_attention"} else (None, window)
 
 
 def config_from_gguf(meta: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> ModelConfig:
@@ -137,13 +144,13 @@ def config_from_gguf(meta: Mapping[str, Any], shapes: Mapping[str, tuple[int, ..
     embedding = shapes.get("token_embd.weight")
     if embedding is None:
         raise ModelError("the GGUF file has no tensor token_embd.weight")
-    heads, hidden, layers = get("attention.head_count"), get("embedding_length"), get("block_count")
+    heads, hidden = get("attention.head_count"), get("embedding_length")
     head_dim = get("attention.key_length", hidden // heads)
     if get("rope.dimension_count", head_dim) != head_dim or get("attention.value_length", head_dim) != head_dim:
         raise ModelError("partial rotary embedding and value heads of another size are not supported")
     return ModelConfig(
         family=family,
-        layers=layers,
+        layers=get("block_count"),
         hidden=hidden,
         intermediate=get("feed_forward_length"),
         heads=heads,
@@ -154,7 +161,7 @@ def config_from_gguf(meta: Mapping[str, Any], shapes: Mapping[str, tuple[int, ..
         # GGUF holds float32: undo its rounding (9.999999747e-06), so that both formats of a model compute the same.
         norm_eps=float(f"{get('attention.layer_norm_rms_epsilon'):.6g}"),
         rope=RopeConfig.from_gguf(meta, architecture),
-        windows=(get("attention.sliding_window", 0),) * layers,
+        window=get("attention.sliding_window", 0) or None,
         qkv_bias="blk.0.attn_q.bias" in shapes,
         output_bias="blk.0.attn_output.bias" in shapes,
         mlp_bias="blk.0.ffn_down.bias" in shapes,

@@ -77,7 +77,7 @@ class SafetensorsSource:
         for name in sorted(self._handles):
             tensor: torch.Tensor = self._handles[name].get_tensor(name)
             data = tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
-            yield name, str(tensor.dtype), tuple(tensor.shape), memoryview(data)
+            yield name, str(tensor.dtype), tuple(tensor.shape), data.data
 
 
 def _safetensors_files(directory: Path) -> list[Path]:
