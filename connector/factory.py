@@ -112,7 +112,8 @@ def _make_client(kind: Kind, bridge: Bridge, namespace: Namespace, place: Place)
     async def embed() -> EmbeddedClient:
         return _OwnStore(place.dram_bytes, namespace)
 
-    return bridge.call(embed, place.start_timeout_s)
+    client = bridge.call(embed, place.start_timeout_s)
+    return client  # pyright: ignore[reportReturnType]  # its arena is a property, StoreClient's an attribute
 
 
 async def _nothing() -> None:
