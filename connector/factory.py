@@ -112,8 +112,8 @@ def _make_client(kind: Kind, bridge: Bridge, namespace: Namespace, place: Place)
     async def embed() -> EmbeddedClient:
         return _OwnStore(place.dram_bytes, namespace)
 
-    client = bridge.call(embed, place.start_timeout_s)
-    return client  # pyright: ignore[reportReturnType]  # its arena is a property, StoreClient's an attribute
+    # EmbeddedClient's `arena` is a read-only property, the Protocol's an attribute.
+    return bridge.call(embed, place.start_timeout_s)  # pyright: ignore[reportReturnType]
 
 
 async def _nothing() -> None:

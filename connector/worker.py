@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ def cut(slots: Sequence[SlotRef], pages: Sequence[int], slot_step: int, max_bloc
     return chunks
 
 
-class Job:
+class Job(ABC):
     """One transfer under way. claim() and settle() are called under the threads' lock, run() outside of it."""
 
     urgent = False
@@ -126,11 +127,13 @@ class Job:
             logger.warning("copy of %d blocks failed", chunk.stop - chunk.start, exc_info=True)
             self.trouble(chunk.start, "error")
 
+    @abstractmethod
     def copy(self, chunk: Chunk) -> None:
-        raise NotImplementedError
+        """Copy and check one chunk; note what is wrong with trouble()."""
 
+    @abstractmethod
     def finish(self) -> None:
-        raise NotImplementedError
+        """Report the result; called once, after the last chunk."""
 
     def trouble(self, position: int, reason: str) -> None:
         with self._lock:

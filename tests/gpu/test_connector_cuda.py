@@ -10,7 +10,7 @@ import torch
 from kvterrace.connector import LoadDone, Model, Place, SaveDone, make_connector
 from kvterrace.radix import pack_tokens
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 B = 16
 SHAPE = (2, 4, 2, B, 64)  # bfloat16: 32 KiB a block
