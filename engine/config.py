@@ -32,8 +32,8 @@ class EngineConfig(BaseSettings):
     kv_connector: Literal["none", "embedded", "sidecar"] = Field("embedded", description="where KV beyond HBM is kept")
     kv_address: str = Field("unix:/run/kvterrace.sock", description="the sidecar")
     kv_dram_bytes: int = Field(1 << 30, ge=1, description="embedded: DRAM tier size")
-    kv_fetch_deadline_s: float = Field(0.5, gt=0, description="longest wait for the store's offer")
-    kv_load_deadline_s: float = Field(2.0, gt=0, description="longest wait for offered blocks to be loaded")
+    kv_fetch_deadline_s: float = Field(0.25, gt=0, description="longest wait for the store's offer")
+    kv_load_deadline_s: float = Field(1.0, gt=0, description="longest wait for a load, plus its bytes at 100 MB/s")
     kv_fetch_ahead: int = Field(8, ge=1, description="waiting requests fetched ahead of admission")
 
     @model_validator(mode="after")

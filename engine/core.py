@@ -27,7 +27,7 @@ from .scheduler import Chunk, Scheduler, Step
 from .sequence import Group, Sequence, State
 from .stats import EngineStats
 from .stop import Detokenizer
-from .transfers import Transfers
+from .transfers import Transfers, connector_limits
 
 log = logging.getLogger(__name__)
 
@@ -79,8 +79,7 @@ class EngineCore:
             pool,
             connector,
             self.stats,
-            fetch_deadline_s=config.kv_fetch_deadline_s,
-            load_deadline_s=config.kv_load_deadline_s,
+            limits=connector_limits(config),
             ahead=config.kv_fetch_ahead,
             clock=clock,
         )
@@ -329,10 +328,8 @@ class EngineCore:
             return False
         stuck = self._scheduler.running or [s for s in self._scheduler.queue.candidates() if s.state is State.READY]
         if stuck:
-            held = len(self._transfers.held)
-            self._end(
-                stuck[0], "error", error=f"too few KV pages: {held} of {self._pool.num_pages} wait for a lost load"
-            )
+            lost = self._pool.num_pages - self._pool.available
+            self._end(stuck[0], "error", error=f"too few KV pages: {lost} are kept by transfers that never ended")
         return bool(stuck)
 
 

@@ -184,12 +184,13 @@ class Scheduler:
     def _admit(self, step: Step, budget: int) -> None:
         """Lets in who fits, in order; those still being prepared are passed by. Prepares some of those behind."""
         admitting = budget > 0 and not step.preempted
+        passed: set[Sequence] = set()
         for seq in self.queue.candidates():
             if not admitting and not self._preparation.active:
                 break
             if seq.blocked:
                 continue
-            if seq.state is State.WAITING and not self._preparation.begin(seq):
+            if seq.state is State.WAITING and not self._prepare(seq, passed):
                 break
             if admitting and seq.state is State.READY:
                 admitting = len(self.running) < self._max_running and self._fits(seq)
@@ -197,6 +198,16 @@ class Scheduler:
                     self._start(seq, step)
                     budget -= self._chunk(seq, step, budget)
                     admitting = budget > 0
+            passed.add(seq)
+
+    def _prepare(self, seq: Sequence, ahead: set[Sequence]) -> bool:
+        """Begins its preparation; if enough are being prepared, at the expense of one that is not `ahead` of it."""
+        if self._preparation.begin(seq):
+            return True
+        behind = [s for s in self._preparation.prepared if s not in ahead and s.state is not State.LOADING]
+        if behind:
+            self._preparation.release(max(behind, key=_rank))
+        return bool(behind) and self._preparation.begin(seq)
 
     def _fits(self, seq: Sequence) -> bool:
         """Whether all its pages can be had, with one left for each running sequence's next block."""

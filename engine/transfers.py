@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..connector.base import KVConnector, LoadDone, Offer, SaveDone
+from ..connector.limits import ConnectorLimits
+from .config import EngineConfig
 from .pool import KVPool
 from .sequence import Sequence, State
 from .stats import EngineStats
@@ -61,6 +63,11 @@ class _Save:
     deadline_s: float
 
 
+def connector_limits(config: EngineConfig) -> ConnectorLimits:
+    """The connector's deadlines as the engine is configured; the watchdog here is behind the same ones."""
+    return ConnectorLimits(acquire_deadline_s=config.kv_fetch_deadline_s, load_base_s=config.kv_load_deadline_s)
+
+
 class Transfers:
     """Implements scheduler.Preparation. connector None: a sequence is ready at once."""
 
@@ -70,16 +77,15 @@ class Transfers:
         connector: KVConnector | None,
         stats: EngineStats,
         *,
-        fetch_deadline_s: float,
-        load_deadline_s: float,
+        limits: ConnectorLimits,
         ahead: int,
         clock: Callable[[], float],
     ) -> None:
         self._pool = pool
         self._connector = connector
         self._stats = stats
-        self._fetch_wait_s = fetch_deadline_s + WATCHDOG_MARGIN_S
-        self._load_wait_s = load_deadline_s + WATCHDOG_MARGIN_S
+        self._limits = limits
+        self._page_bytes = pool.tensor[0].nbytes
         self._ahead = ahead
         self._clock = clock
         self._prepared: dict[Sequence, None] = {}
@@ -134,7 +140,7 @@ class Transfers:
             seq.cycle += 1
             now = self._clock()
             seq.state = State.FETCHING
-            self._fetches[_cycle(seq)] = _Fetch(seq, now, now + self._fetch_wait_s)
+            self._fetches[_cycle(seq)] = _Fetch(seq, now, now + self._limits.acquire_deadline_s + WATCHDOG_MARGIN_S)
             self._call(self._connector.fetch, _cycle(seq), tokens, seq.table.shared, limit)
         return True
 
@@ -189,7 +195,8 @@ class Transfers:
         now = self._clock()
         seq.table.pages += pages
         seq.state = State.LOADING
-        self._loads[offer.request_id] = _Load(seq, pages, now, now + self._load_wait_s)
+        load_s = self._limits.load_base_s + len(pages) * self._page_bytes / self._limits.load_bytes_per_s
+        self._loads[offer.request_id] = _Load(seq, pages, now, now + load_s + WATCHDOG_MARGIN_S)
         self._call(self._connector.load, offer.request_id, pages)
 
     def _loadable(self, running: int) -> int:

@@ -257,7 +257,7 @@ def test_a_load_that_never_ends_cannot_hang_the_last_request(rig, store, prompt)
     engine.clock.now += 31
     engine.step(2)
     assert stuck.reasons == ["error"]
-    assert "lost load" in stuck.last[0].error
+    assert "never ended" in stuck.last[0].error
     assert engine.one(prompt(13, 9)).reasons == ["length"]  # what fits goes on
 
 
@@ -302,4 +302,19 @@ def test_close_ends_the_connector_and_takes_its_last_events(warm):
     engine.core.close()
     assert connector.closed
     assert seen.reasons == ["cancelled"]
+    engine.all_free()
+
+
+def test_a_latecomer_of_higher_priority_takes_a_place_in_the_look_ahead(warm, prompt):
+    engine, _, _, _ = warm(max_running=1, kv_fetch_ahead=2)
+    engine.submit(prompt(1, 5), max_tokens=8)
+    engine.step(2)
+    batch = [engine.submit(prompt(seed, 9), priority="batch") for seed in range(60, 63)]
+    engine.step(2)  # both places taken, both ready
+    urgent = engine.submit(prompt(63, 9), max_tokens=1)
+    while not urgent.last:
+        assert engine.step()
+        assert not any(s.outputs for s in batch)
+    engine.run()
+    assert [s.reasons for s in batch] == [["length"]] * 3
     engine.all_free()
