@@ -32,7 +32,7 @@ def launch(config: EngineConfig, report: Callable[[float, str], None], *, label:
             config.model,
             device=device,
             dtype=DTYPES.get(config.dtype),
-            progress=lambda fraction, what: report(fraction * MODEL_SHARE, what),
+            progress=lambda fraction, what: report(fraction * MODEL_SHARE, what if fraction < 1 else "model loaded"),
         )
         report(MODEL_SHARE, "allocating the KV pool")
         engine = EngineLoop(loaded, config, _connector_factory(config, loaded, label, report))

@@ -9,14 +9,14 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 
 class LoadingDisplay:
-    """A bar on a terminal, a plain line a step elsewhere. update() may be called from any thread."""
+    """A bar on a terminal, a plain line each tenth elsewhere. update() may be called from any thread."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(file=sys.stderr)
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
         self._bar = Progress(*columns, console=self._console, transient=True) if self._console.is_terminal else None
         self._task = self._bar.add_task("starting", total=1.0) if self._bar else None
-        self._last = ""
+        self._next_tenth = 0
 
     def __enter__(self) -> Self:
         if self._bar:
@@ -30,6 +30,6 @@ class LoadingDisplay:
     def update(self, fraction: float, what: str) -> None:
         if self._bar and self._task is not None:
             self._bar.update(self._task, completed=fraction, description=what)
-        elif what != self._last:
-            self._last = what
+        elif fraction * 10 >= self._next_tenth:
+            self._next_tenth = int(fraction * 10) + 1
             self._console.print(f"{fraction:4.0%} {what}", markup=False, highlight=False, soft_wrap=True)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import Any
 
 import uvicorn
 import uvloop
@@ -82,7 +83,7 @@ async def _serve(config: EngineConfig, options: ServerOptions, bound: socket.soc
         engine = await _load(config, backend, stop)
         if engine is not None:
             options.announce(f"kvterrace engine: {backend.model} is ready at {_url(bound)}/v1")
-            await _first(asyncio.create_task(stop.wait()), http)
+            await _until_stop(stop, http)
     finally:
         backend.stopping()
         if engine is not None:
@@ -109,7 +110,7 @@ async def _load(config: EngineConfig, backend: Backend, stop: asyncio.Event) -> 
 
     with LoadingDisplay() as display:
         loading = asyncio.create_task(asyncio.to_thread(load))
-        await _first(asyncio.create_task(stop.wait()), loading, keep=loading)
+        await _until_stop(stop, loading)
         if not loading.done():
             given_up.set()
         try:
@@ -120,12 +121,11 @@ async def _load(config: EngineConfig, backend: Backend, stop: asyncio.Event) -> 
     return engine
 
 
-async def _first(*tasks: "asyncio.Task[object]", keep: "asyncio.Task[object] | None" = None) -> None:
-    """Waits for one of them; the waits for the others end, but for `keep`."""
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in tasks:
-        if task is not keep and not task.done():
-            task.cancel()
+async def _until_stop(stop: asyncio.Event, task: "asyncio.Task[Any]") -> None:
+    """Waits for the stop, or for the end of the task, which is left as it is."""
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait({stopped, task}, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
 
 
 def _handle_signals(stop: asyncio.Event) -> None:
