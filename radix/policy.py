@@ -159,7 +159,10 @@ class Lru:
         leaf, _ = self._heap.front()
         if leaf < 0 or limit == 1:
             return leaf, 1
-        ranks = self._columns["lru.rank"][self._leaves.tips(leaf, min(limit, _RUN))]
+        tips = self._leaves.tips(leaf, min(limit, _RUN))
+        if len(tips) == 1:
+            return leaf, 1
+        ranks = self._columns["lru.rank"][tips]
         return leaf, _leading(ranks == ranks[0])
 
     def evicted(self, blocks: Sequence[int]) -> None:
@@ -289,6 +292,8 @@ class S3Fifo:
         if leaf < 0 or limit <= 1:
             return 1
         tips = self._leaves.tips(leaf, limit)
+        if len(tips) == 1:
+            return 1
         queues, ranks, hits = (self._columns[name][tips] for name in ("s3.queue", "s3.rank", "s3.hits"))
         return _leading((queues == queue) & (ranks == ranks[0]) & (hits <= (queue == _SMALL)))
 
