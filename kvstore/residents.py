@@ -58,7 +58,7 @@ class Residents:
         self._arena = arena
         self._ghosts = ghosts
         self._counters = counters
-        self._pending: Counter[int] = Counter()  # traces of blocks under a write lease
+        self._pending: dict[int, int] = {}  # trace -> write leases that have such a block
         self._seed = int.from_bytes(self.fingerprint[:8], "little")
 
     @property
@@ -116,7 +116,8 @@ class Residents:
         """Lease `slots` for the blocks right after a pinned match; takes the pin over."""
         first = len(match)
         names = traces(self._trace(match), tokens, self.block_token_bytes, first, first + len(slots))
-        self._pending.update(names)
+        for name in names:
+            self._pending[name] = self._pending.get(name, 0) + 1
         prefix = tokens[: (first + len(slots)) * self.block_token_bytes]
         self.writes[lease_id] = WriteLease(lease_id, prefix, match.blocks, first, slots, names)
         return self._refs(slots, np.zeros(len(slots), dtype=np.uint64))
@@ -196,10 +197,10 @@ class Residents:
 
     def _end_write(self, lease: WriteLease, unused: Pages) -> None:
         del self.writes[lease.id]
-        self._pending.subtract(lease.traces)
-        for trace in lease.traces:
-            if not self._pending[trace]:
-                del self._pending[trace]
+        for name in lease.traces:
+            others = self._pending.pop(name) - 1
+            if others:
+                self._pending[name] = others
         self._free(unused)
         self._unpin(lease.path)
 

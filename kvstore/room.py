@@ -71,7 +71,7 @@ class Room:
         _, slab, other = best
         for space in self._of(other):
             space.evict_slab(slab)
-        return True
+        return self._pool.free_slabs > 0
 
     def _coldest(self, size_class: SizeClass) -> float | None:
         uses = [use for space in self._of(size_class) if (use := space.index.coldest()) is not None]

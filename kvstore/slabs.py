@@ -122,12 +122,13 @@ class SizeClass:
         """Take slots back; slabs left empty go back to the pool. AssertionError for a slot that is free already."""
         if not len(pages):
             return
-        assert len(np.unique(pages)) == len(pages), "a slot was given back twice"
+        numbers = np.sort(self._numbers(pages))
+        assert (numbers[1:] != numbers[:-1]).all(), "a slot was given back twice"
         assert self._pool.used_pages[pages].all(), "a slot was given back that nobody had"
         self._pool.used_pages[pages] = False
         self.free += len(pages)
         self.used -= len(pages)
-        for start, length in self._runs(np.sort(self._numbers(pages))):
+        for start, length in self._runs(numbers):
             self._join(start, length)
             slab = start // self.slots_per_slab
             self._used_in[slab] -= length

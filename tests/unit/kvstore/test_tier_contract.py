@@ -1,0 +1,180 @@
+"""One suite for every tier: what kvterrace.kvstore.tiers.base promises. A new tier joins TIERS and must pass unchanged."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import xxhash
+from kvterrace.kvstore.tiers import (
+    DramTier,
+    Failed,
+    Hit,
+    Miss,
+    NullTier,
+    Record,
+    Rejected,
+    Stored,
+    Tier,
+    Usage,
+    Wanted,
+)
+
+pytestmark = pytest.mark.unit
+
+BLOCK_BYTES = 4096
+CAPACITY_BYTES = 10 * (BLOCK_BYTES + 512)
+
+
+@dataclass
+class Case:
+    """keeps: whether it stores at all. flip(tier, key): damage the kept payload behind the tier's back."""
+
+    make: Callable[[], Tier]
+    keeps: bool
+    flip: Callable[[Tier, bytes], None]
+
+
+def flip_dram(tier, key):
+    tier._kept[key].payload[100] ^= 1
+
+
+TIERS = {
+    "dram": Case(lambda: DramTier(CAPACITY_BYTES), True, flip_dram),
+    "null": Case(NullTier, False, lambda tier, key: None),
+}
+
+
+@pytest.fixture(params=TIERS)
+def case(request):
+    return TIERS[request.param]
+
+
+@pytest.fixture
+async def tier(case):
+    made = case.make()
+    yield made
+    await made.close()
+
+
+def record(number: int, size: int = BLOCK_BYTES) -> Record:
+    payload = np.random.default_rng(number).integers(0, 256, size, dtype=np.uint8)
+    checksum = xxhash.xxh3_64_intdigest(payload)
+    return Record(bytes([number]) * 32, bytes([number + 100]) * 32, bytes([number]) * 64, payload, checksum)
+
+
+def ask(what: Record, **other) -> Wanted:
+    fields = {"key": what.key, "parent": what.parent, "tokens": what.tokens} | other
+    return Wanted(into=np.zeros(what.payload.nbytes, np.uint8), **fields)
+
+
+def answer(case: Case, kept, dropped):
+    return kept if case.keeps else dropped
+
+
+async def test_what_was_stored_comes_back_and_what_was_not_is_a_miss_in_order(case, tier):
+    first, second, never = record(1), record(2), record(3)
+    stored = await tier.put([first, second], deadline_s=1)
+    assert stored == answer(case, [Stored(), Stored()], [Rejected("disabled")] * 2)
+    wanted = [ask(second), ask(never), ask(first)]
+    got = await tier.get(wanted, deadline_s=1)
+    assert got == answer(case, [Hit(second.checksum), Miss(), Hit(first.checksum)], [Miss()] * 3)
+    if case.keeps:
+        assert (wanted[0].into == second.payload).all()
+        assert (wanted[2].into == first.payload).all()
+
+
+async def test_the_callers_buffer_is_its_own_again_after_put(case, tier):
+    """A slot is reused as soon as put has returned."""
+    one = record(1)
+    payload = one.payload.copy()
+    await tier.put([one], deadline_s=1)
+    one.payload[:] = 0
+    wanted = ask(one)
+    assert await tier.get([wanted], deadline_s=1) == answer(case, [Hit(one.checksum)], [Miss()])
+    assert not case.keeps or (wanted.into == payload).all()
+
+
+@pytest.mark.parametrize("other", [{"parent": bytes(32)}, {"tokens": bytes(64)}])
+async def test_identity_is_compared_not_trusted(tier, other):
+    """The same key with another parent or other tokens must not be served."""
+    one = record(1)
+    await tier.put([one], deadline_s=1)
+    assert await tier.get([ask(one, **other)], deadline_s=1) == [Miss()]
+
+
+async def test_a_block_of_another_length_is_not_served(tier):
+    one = record(1)
+    await tier.put([one], deadline_s=1)
+    short = Wanted(one.key, one.parent, one.tokens, np.zeros(BLOCK_BYTES // 2, np.uint8))
+    assert await tier.get([short], deadline_s=1) == [Miss()]
+
+
+async def test_a_flipped_bit_is_found_and_the_block_gone(case, tier):
+    bad, good = record(1), record(2)
+    await tier.put([bad, good], deadline_s=1)
+    case.flip(tier, bad.key)
+    got = await tier.get([ask(bad), ask(good)], deadline_s=1)
+    assert got == answer(case, [Failed("corrupt"), Hit(good.checksum)], [Miss()] * 2)
+    assert await tier.get([ask(bad)], deadline_s=1) == [Miss()]
+    assert tier.usage().blocks == answer(case, 1, 0)
+
+
+async def test_a_payload_that_does_not_fit_its_checksum_is_not_stored(case, tier):
+    one = record(1)
+    one.payload[7] ^= 1
+    (given,) = await tier.put([one], deadline_s=1)
+    assert given == Rejected(answer(case, "corrupt", "disabled"))
+    assert await tier.get([ask(one)], deadline_s=1) == [Miss()]
+
+
+async def test_the_cap_holds_after_every_put_and_new_blocks_get_in(case, tier):
+    for number in range(60):
+        (given,) = await tier.put([record(number)], deadline_s=1)
+        usage = tier.usage()
+        assert usage.used_bytes <= usage.capacity_bytes
+        assert given == answer(case, Stored(), Rejected("disabled"))
+    got = await tier.get([ask(record(59)), ask(record(0))], deadline_s=1)
+    assert got == answer(case, [Hit(record(59).checksum), Miss()], [Miss()] * 2)
+
+
+async def test_more_than_the_capacity_is_rejected_and_costs_nobody_his_place(case, tier):
+    one, huge = record(1), record(2, size=CAPACITY_BYTES)
+    await tier.put([one], deadline_s=1)
+    (given,) = await tier.put([huge], deadline_s=1)
+    assert given == Rejected(answer(case, "too_large", "disabled"))
+    assert tier.usage().blocks == answer(case, 1, 0)
+
+
+async def test_storing_twice_keeps_one_copy(case, tier):
+    await tier.put([record(1)], deadline_s=1)
+    before = tier.usage()
+    await tier.put([record(1), record(1)], deadline_s=1)
+    assert tier.usage() == before
+    assert before.blocks == answer(case, 1, 0)
+
+
+async def test_dropped_is_gone_and_gives_its_bytes_back(case, tier):
+    empty = tier.usage()
+    await tier.put([record(1), record(2)], deadline_s=1)
+    assert await tier.drop([record(1).key, record(9).key]) == [case.keeps, False]
+    assert await tier.drop([record(1).key]) == [False]
+    assert await tier.get([ask(record(1))], deadline_s=1) == [Miss()]
+    await tier.drop([record(2).key])
+    assert tier.usage() == Usage(empty.capacity_bytes, empty.used_bytes, 0)
+
+
+async def test_empty_batches_are_answered(tier):
+    assert await tier.get([], deadline_s=0) == []
+    assert await tier.put([], deadline_s=0) == []
+    assert await tier.drop([]) == []
+
+
+async def test_after_close_it_has_and_takes_nothing(tier):
+    await tier.put([record(1)], deadline_s=1)
+    await tier.close()
+    await tier.close()
+    assert await tier.get([ask(record(1))], deadline_s=1) == [Miss()]
+    assert await tier.put([record(2)], deadline_s=1) == [Rejected("closed")]
+    assert await tier.drop([record(1).key]) == [False]
+    assert tier.usage().blocks == 0
