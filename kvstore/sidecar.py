@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..proto import Namespace
@@ -36,7 +36,7 @@ class SidecarTimes:
     """How long a SidecarClient waits for what.
 
     slack_s:         what an answer may take beyond the deadline that the server was given.
-    call_s:          for reserve, commit, abort and release, which never wait in the server.
+    call_s:          for reserve and commit, which never wait in the server.
     retry_s:         first and longest pause before dialling again; doubled each time, jittered.
     refused_retry_s: pause after a refusal, which only a new configuration on either side ends.
     link:            when a silent server counts as gone.
@@ -139,30 +139,34 @@ class SidecarClient:
 
     async def commit(self, lease: int, checksums: Sequence[int]) -> bool:
         """See StoreClient. False too when the answer is late: the blocks may then be there, and are whole."""
+        link = self._link_of(lease)
+        if link is None:
+            return False
         packed = frames.pack_column(checksums, "<u8")
-        frame = await self._settle(lease, lambda own: pb.ClientFrame(commit=pb.Commit(lease=own, checksums=packed)))
-        return frame is not None and frame.done.ok
+        asked = pb.Commit(lease=lease & _LEASE_MASK, checksums=packed)
+        try:
+            frame = await link.request(pb.ClientFrame(commit=asked), self._times.call_s)
+        except _TROUBLE:
+            return False
+        if frame.HasField("invalid"):
+            self._error("commit", frame)
+        return frame.done.ok
 
     async def abort(self, lease: int) -> None:
-        """See StoreClient."""
-        await self._settle(lease, lambda own: pb.ClientFrame(abort=pb.Abort(lease=own)))
+        """See StoreClient. Sent in order with the other verbs; returns without an answer."""
+        link = self._link_of(lease)
+        if link is not None:
+            link.post(pb.ClientFrame(abort=pb.Abort(lease=lease & _LEASE_MASK)))
 
     async def release(self, lease: int, *, corrupt: Sequence[int] = ()) -> None:
-        """See StoreClient."""
-        await self._settle(lease, lambda own: pb.ClientFrame(release=pb.Release(lease=own, corrupt=corrupt)))
+        """See StoreClient. Sent in order with the other verbs; returns without an answer."""
+        link = self._link_of(lease)
+        if link is not None:
+            link.post(pb.ClientFrame(release=pb.Release(lease=lease & _LEASE_MASK, corrupt=corrupt)))
 
-    async def _settle(self, lease: int, make: Callable[[int], pb.ClientFrame]) -> pb.ServerFrame | None:
-        """Send what ends `lease`; None when its session is gone, and the lease with it, or no answer came."""
-        link = self._link
-        if link is None or lease >> _EPOCH_SHIFT != self._epoch:
-            return None
-        try:
-            frame = await link.request(make(lease & _LEASE_MASK), self._times.call_s)
-        except _TROUBLE:
-            return None
-        if frame.HasField("invalid"):
-            self._error("lease", frame)
-        return frame
+    def _link_of(self, lease: int) -> Link | None:
+        """The session that `lease` belongs to; None when it is gone, and the lease with it."""
+        return self._link if lease >> _EPOCH_SHIFT == self._epoch else None
 
     def _error(self, verb: str, frame: pb.ServerFrame) -> str:
         log.warning("the sidecar would not %s: %s %s", verb, frame.invalid.field, frame.invalid.message)
@@ -225,19 +229,20 @@ class SidecarClient:
             raise
         self._epoch += 1
         self._link, self.arena = link, arena
-        self._say("session with the sidecar at %s (kvterrace %s)", self._address, opened.package_version)
+        version = opened.package_version
+        self._say("session with the sidecar at %s (kvterrace %s)", self._address, version, level=logging.INFO)
 
     def _detach(self) -> Link | None:
         # The view is dropped, not closed: a copy in progress may finish, and its bytes are checked as ever.
         link, self._link, self.arena = self._link, None, None
         return link
 
-    def _say(self, text: str, *details: object) -> None:
+    def _say(self, text: str, *details: object, level: int = logging.WARNING) -> None:
         """Log what is new; the same news once."""
         said = text % details
         if said != self._said:
             self._said = said
-            log.warning(said)
+            log.log(level, said)
 
 
 def _lease_of(epoch: int, lease: int) -> int:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from google.protobuf.message import Message
 from rich.table import Table
@@ -69,13 +70,12 @@ def _duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def _plain(value: object) -> object:
+def _plain(value: Any) -> Any:
     if isinstance(value, Message):
         return {field.name: _plain(getattr(value, field.name)) for field in value.DESCRIPTOR.fields}
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, str | int | float):
         return value
-    if isinstance(value, Mapping):
-        return dict(value)
-    return [_plain(item) for item in value]
+    # A map of the protocol buffers, or else a repeated field.
+    return dict(value) if hasattr(value, "items") else [_plain(item) for item in value]

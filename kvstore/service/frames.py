@@ -3,7 +3,8 @@
 Columns of numbers travel as little-endian arrays, so that numpy turns them into Python's and back in one call.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from importlib.metadata import version
 
 import numpy as np
@@ -16,6 +17,10 @@ from ..types import Acquired, Lookup, Reserved, SlotRef
 WIRE_VERSION = 1
 PACKAGE_VERSION = version("kvterrace")
 TOKEN_BYTES = 4
+
+
+# What SlotRef._make does, without a Python frame for each of a prompt's blocks.
+_as_ref: Callable[[Iterable[int]], SlotRef] = partial(tuple.__new__, SlotRef)  # pyright: ignore[reportUnknownMemberType]
 
 
 class FrameError(ValueError):
@@ -60,7 +65,7 @@ def unpack_slots(packed: pb.Slots) -> tuple[SlotRef, ...]:
     )
     if len({len(column) for column in columns}) != 1:
         raise FrameError("slots", f"columns of {', '.join(str(len(column)) for column in columns)} entries")
-    return tuple(map(SlotRef._make, zip(*columns, strict=True)))
+    return tuple(map(_as_ref, zip(*columns, strict=True)))
 
 
 def check_tokens(tokens: bytes) -> bytes:

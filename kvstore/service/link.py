@@ -15,12 +15,14 @@ import grpc.aio
 
 from ...proto import kv_pb2 as pb
 from ..errors import KvterraceError
-from .channel import open_channel
+from .channel import MAX_MESSAGE_BYTES, open_channel
+from .frames import FrameError
 from .stub import SessionCall, session_call
 
 log = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT = 4096
+MAX_FRAME_BYTES = MAX_MESSAGE_BYTES - 64  # a larger one would cost the whole session; the id is yet to come
 CLOSE_S = 0.5
 
 
@@ -86,13 +88,19 @@ class Link:
             raise
 
     async def request(self, frame: pb.ClientFrame, timeout_s: float) -> pb.ServerFrame:
-        """Send and await the answer. LinkTimeout, LinkBroken or LinkBusy instead of it."""
+        """Send and await the answer. LinkTimeout, LinkBroken, LinkBusy or FrameError instead of it."""
         if self.ended.is_set():
             raise LinkBroken("the session has ended")
-        # Giving back is never refused: it is bounded by what was granted, and refusing it would leak.
-        if self._unanswered >= MAX_IN_FLIGHT and frame.WhichOneof("body") in ("lookup", "acquire", "reserve"):
+        if frame.ByteSize() > MAX_FRAME_BYTES:
+            raise FrameError("tokens", f"{frame.ByteSize()} bytes are above the {MAX_FRAME_BYTES} of a frame")
+        # A commit is never refused: it is bounded by what was reserved, and refusing it would waste what was written.
+        if self._unanswered >= MAX_IN_FLIGHT and not frame.HasField("commit"):
             raise LinkBusy(f"{self._unanswered} requests are unanswered")
-        answer = self._send(frame)
+        frame.id = next(self._ids)
+        answer: asyncio.Future[pb.ServerFrame] = self._loop.create_future()
+        self._pending[frame.id] = answer
+        self._unanswered += 1
+        self._outbox.put_nowait(frame)
         timer = self._loop.call_later(timeout_s, _expire, answer)
         try:
             return await answer
@@ -108,10 +116,15 @@ class Link:
             timer.cancel()
             self._pending.pop(frame.id, None)
 
+    def post(self, frame: pb.ClientFrame) -> None:
+        """Send what wants no answer, in order with the requests. Lost when the session ends, as all it held is."""
+        if not self.ended.is_set():
+            self._outbox.put_nowait(frame)
+
     async def close(self) -> None:
         """Say goodbye and end. Safe to call again."""
         if not self.ended.is_set():
-            self._outbox.put_nowait(pb.ClientFrame(goodbye=pb.Goodbye()))
+            self.post(pb.ClientFrame(goodbye=pb.Goodbye()))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.ended.wait(), CLOSE_S)
         self.abandon("closed")
@@ -130,14 +143,6 @@ class Link:
         for answer in self._pending.values():
             if not answer.done():
                 answer.set_exception(LinkBroken(why))
-
-    def _send(self, frame: pb.ClientFrame) -> "asyncio.Future[pb.ServerFrame]":
-        frame.id = next(self._ids)
-        answer: asyncio.Future[pb.ServerFrame] = self._loop.create_future()
-        self._pending[frame.id] = answer
-        self._unanswered += 1
-        self._outbox.put_nowait(frame)
-        return answer
 
     async def _write(self) -> None:
         # The one writer: gRPC allows one write at a time, and a caller cancelled inside it would cancel the stream.
@@ -165,17 +170,11 @@ class Link:
             self.abandon(_why(error))
 
     def _give_back(self, frame: pb.ServerFrame) -> None:
-        """Return what `frame` grants to a caller that has left. Nobody awaits the answer."""
-        if self.ended.is_set():
-            return
+        """Return what `frame` grants to a caller that has left."""
         if frame.HasField("acquired") and frame.acquired.lease:
-            self._post(pb.ClientFrame(release=pb.Release(lease=frame.acquired.lease)))
+            self.post(pb.ClientFrame(release=pb.Release(lease=frame.acquired.lease)))
         elif frame.HasField("reserved") and frame.reserved.lease:
-            self._post(pb.ClientFrame(abort=pb.Abort(lease=frame.reserved.lease)))
-
-    def _post(self, frame: pb.ClientFrame) -> None:
-        self._send(frame)
-        self._pending.pop(frame.id)
+            self.post(pb.ClientFrame(abort=pb.Abort(lease=frame.reserved.lease)))
 
     def _count_silence(self) -> None:
         self._silent += 1

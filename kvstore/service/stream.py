@@ -67,6 +67,10 @@ class SessionStream:
         await self._send(answer)
 
     async def _send(self, answer: pb.ServerFrame) -> None:
+        if answer.id == 0:
+            if answer.HasField("invalid"):
+                log.warning("a client's request was wrong: %s %s", answer.invalid.field, answer.invalid.message)
+            return
         async with self._writing:
             await self._write(answer)
 

@@ -14,7 +14,7 @@ from kvterrace.kvstore.sidecar import SidecarClient, SidecarTimes
 pytestmark = pytest.mark.service
 
 Connect = Callable[..., Awaitable[SidecarClient]]
-QUICK = SidecarTimes(slack_s=0.1, call_s=0.3, link=LinkLimits(open_timeout_s=0.5, timeouts_to_break=3))
+QUICK = SidecarTimes(slack_s=0.3, link=LinkLimits(open_timeout_s=1.0, timeouts_to_break=3))
 
 # A process that holds two read leases and a write lease, and never lets go.
 HOLDER = """
@@ -119,18 +119,18 @@ async def test_a_stopped_server_costs_its_deadline_then_nothing_and_is_used_agai
         began = time.monotonic()
         missed = await client.acquire(tools.tokens(4), skip=0, deadline_s=0.1)
         assert missed.reason == "deadline"
-        assert time.monotonic() - began < 0.1 + QUICK.slack_s + 0.2
+        assert time.monotonic() - began < 0.1 + QUICK.slack_s + 0.5
     began = time.monotonic()
     assert (await client.acquire(tools.tokens(4), skip=0, deadline_s=0.1)).reason == "disconnected"
-    assert time.monotonic() - began < 0.05
+    assert time.monotonic() - began < 0.1
     await asyncio.sleep(1.0)  # dials meanwhile reach a kernel that takes connections for a process that does not
     assert not client.connected
     own.signal(signal.SIGCONT)
 
     async def found() -> bool:
-        return len((await client.acquire(tools.tokens(4), skip=0, deadline_s=0.1)).slots) == 4
+        return len((await client.acquire(tools.tokens(4), skip=0, deadline_s=0.5)).slots) == 4
 
-    await tools.until(found, 5.0)
+    await tools.until(found, 8.0)
     status = await own.status()
     assert (len(status.sessions), status.check_error) == (1, "")
 
