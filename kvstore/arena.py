@@ -86,8 +86,6 @@ class ArenaView:
         self.boot_id = geometry.boot_id
         self.block_bytes = block_bytes
         self.slot_bytes = slot_bytes
-        self._pages = geometry.capacity_bytes // PAGE_BYTES
-        self._slot_pages = slot_bytes // PAGE_BYTES
         self._mapping = mapping
         self._generations, self._data = _arrays(mapping, geometry)
         self._prefault: Prefault | None = None
@@ -130,10 +128,11 @@ class ArenaView:
 
     def run(self, slot: int, n: int) -> NDArray[np.uint8]:
         """uint8 [n * slot_bytes] of n slots that lie one after another. ArenaError outside of the arena."""
-        if slot < 0 or n < 0 or slot + n * self._slot_pages > self._pages:
+        data, start = self._data, slot * PAGE_BYTES  # read once: another thread may close() meanwhile
+        end = start + n * self.slot_bytes
+        if slot < 0 or n < 0 or end > len(data):
             raise ArenaError(f"{n} slots from page {slot} are not all within the arena")
-        start = slot * PAGE_BYTES
-        return self._data[start : start + n * self.slot_bytes]
+        return data[start:end]
 
     def block(self, slot: int) -> NDArray[np.uint8]:
         """uint8 [slot_bytes] of one slot; its first block_bytes are the block."""
@@ -141,9 +140,10 @@ class ArenaView:
 
     def generation(self, slot: int) -> int:
         """The slot's generation now. ArenaError outside of the arena."""
-        if not 0 <= slot < self._pages:
+        generations = self._generations
+        if not 0 <= slot < len(generations):
             raise ArenaError(f"page {slot} is not within the arena")
-        return int(self._generations[slot])
+        return int(generations[slot])
 
     def wait_prefault(self, timeout_s: float) -> bool:
         """Wait for the page table to be filled; True when it is (or nobody was asked to fill it)."""
@@ -155,7 +155,6 @@ class ArenaView:
             self._prefault.close()
         self._data = self._data[:0].copy()
         self._generations = self._generations[:0].copy()
-        self._pages = 0
         with suppress(BufferError):  # someone still holds an array
             self._mapping.close()
 

@@ -4,8 +4,6 @@ A block is named here by a chained xxh3-64 of its tokens (`trace`), seeded by it
 miss, never used to serve a byte. The table is direct-mapped: a newer entry simply takes an older one's place.
 """
 
-from collections.abc import Iterable
-
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
@@ -33,11 +31,10 @@ class Ghosts:
         self._traces: NDArray[np.uint64] = np.zeros(entries, dtype=np.uint64)
         self._reasons: NDArray[np.uint8] = np.zeros(entries, dtype=np.uint8)
 
-    def add(self, gone: Iterable[int], reason: str) -> None:
-        """Remember why these blocks left: "evicted", "corrupt" or "cleared"."""
-        traces_gone = np.fromiter(gone, dtype=np.uint64)
-        places = traces_gone & np.uint64(self._mask)
-        self._traces[places] = traces_gone
+    def add(self, gone: NDArray[np.uint64], reason: str) -> None:
+        """Remember why the blocks of these traces left: "evicted", "corrupt" or "cleared"."""
+        places = gone & np.uint64(self._mask)
+        self._traces[places] = gone
         self._reasons[places] = _REASONS.index(reason)
 
     def reason(self, trace: int) -> str:

@@ -1,4 +1,4 @@
-"""One suite for every tier: what kvterrace.kvstore.tiers.base promises. A new tier joins TIERS and must pass unchanged."""
+"""One suite for every tier: what `tiers/base.py` promises. A new tier joins TIERS and must pass unchanged."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
