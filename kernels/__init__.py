@@ -9,10 +9,10 @@ from .reference import ReferenceAttention
 __all__ = ["AttentionBackend", "CpuAttention", "PagedBatch", "Plan", "ReferenceAttention", "make_backend"]
 
 
-def make_backend(device: torch.device | str, *, window: int | None = None) -> AttentionBackend:
-    """The backend for a device: SDPA on CPU, Triton on CUDA."""
+def make_backend(device: torch.device | str, *, scale: float | None = None) -> AttentionBackend:
+    """The backend for a device: SDPA on CPU, Triton elsewhere. scale: of scores, `head_dim ** -0.5` if None."""
     if torch.device(device).type == "cpu":
-        return CpuAttention(window)
+        return CpuAttention(scale=scale)
     from .triton_attention import TritonAttention  # noqa: PLC0415  # Triton is optional
 
-    return TritonAttention(window)
+    return TritonAttention(scale=scale)
