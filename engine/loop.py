@@ -71,7 +71,7 @@ class EngineLoop:
         self._stopping = False  # no new requests
         self._ending = False  # the thread is to end
         pool = _make_pool(loaded, config)
-        runner = Runner(loaded.model, make_backend(pool.tensor.device, window=loaded.config.window), pool)
+        runner = Runner(loaded.model, make_backend(pool.tensor.device), pool)
         self._connector = connector_factory(pool.tensor, self._wake) if connector_factory else None
         self._core = EngineCore(
             pool,

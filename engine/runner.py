@@ -29,7 +29,9 @@ class Runner:
         positions = np.concatenate([np.arange(c.sequence.computed, c.sequence.computed + c.count) for c in chunks])
         ends = np.cumsum([chunk.count for chunk in chunks])
         rows = [int(end) - 1 for chunk, end in zip(chunks, ends, strict=True) if chunk.final]
-        plan = self._backend.plan(self._batch(chunks, ends, positions), self._pool.tensor)
+        plan = self._backend.plan(
+            self._batch(chunks, ends, positions), self._pool.tensor, window=self._model.config.window
+        )
         return self._model.forward(
             torch.from_numpy(tokens).to(device),
             torch.from_numpy(positions).to(device),
