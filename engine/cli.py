@@ -93,12 +93,12 @@ def engine(  # noqa: PLR0913, PLR0917  one argument a flag
 
 def _run(given: dict[str, object], toml: Path | None, *, host: str, port: int, name: str, grace_s: float) -> None:
     try:
-        from .config import load_config  # noqa: PLC0415  this and the next need the engine extra
-        from .server.run import LaunchError, ServerOptions, run  # noqa: PLC0415
+        from .config import load_config  # noqa: PLC0415  the engine extra may be missing
+
+        settings = load_config(toml, **given)
+        from .server.run import LaunchError, ServerOptions, run  # noqa: PLC0415  torch takes seconds: last
     except ImportError as error:
         _fail(f"{error}; it comes with: pip install 'kvterrace[engine]'")
-    try:
-        settings = load_config(toml, **given)
     except (ValueError, OSError) as error:
         _fail("; ".join(_spell(line) for line in str(error).splitlines()))
     try:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ALIVE_CHECK_S = 2.0  # how soon a wait notices an engine that died without a word
 #: Tokens (each counted once more per alternative of its logprobs) that may wait for a client that does not read.
-MAX_UNREAD = 1 << 17
+MAX_UNREAD = 1 << 15
 
 
 class Job:

@@ -1,15 +1,16 @@
 """A real server process on the demo model, used through the official `openai` client as a user would."""
 
 import asyncio
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import httpx
 import openai
@@ -44,17 +45,21 @@ class Server(NamedTuple):
         raise AssertionError(f"expected {expected}, got { {name: stats[name] for name in expected} }")
 
 
-@contextmanager
-def server(log: Path, *flags: str) -> Iterator[Server]:
+def start(stderr: BinaryIO, *flags: str) -> subprocess.Popen:
     assert MODEL.is_file(), f"the demo model is missing: {MODEL}; `make setup` fetches it"
-    arguments = ["engine", str(MODEL), "--port", "0", "--served-model-name", "demo", "--kv-pool", "256MiB", *flags]
+    arguments = ["engine", str(MODEL), "--served-model-name", "demo", "--kv-pool", "256MiB", *flags]
+    return subprocess.Popen(
+        [sys.executable, "-m", "kvterrace.kvstore", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env={**os.environ, "PYTHONSAFEPATH": "1"},
+    )
+
+
+@contextlib.contextmanager
+def server(log: Path, *flags: str) -> Iterator[Server]:
     with log.open("wb") as stderr:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "kvterrace.kvstore", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            env={**os.environ, "PYTHONSAFEPATH": "1"},
-        )
+        process = start(stderr, "--port", "0", *flags)
         try:
             line = process.stdout.readline().decode()
             assert " is ready at http://127.0.0.1:" in line, log.read_text()
@@ -286,3 +291,33 @@ def test_sigterm_lets_streams_end_within_the_grace(tmp_path, grace_s):
                 with pytest.raises(openai.APIError, match="stopping"):
                     list(chunks)
         running.process.wait(30)  # the fixture checks its exit code
+
+
+def test_it_answers_while_loading_and_can_be_stopped_then(tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    with (tmp_path / "log").open("wb") as stderr, httpx.Client(base_url=url, trust_env=False, timeout=20) as http:
+        process = start(stderr, "--port", str(port), "--kv-connector", "none")
+        try:
+            until = time.monotonic() + READY_S
+            while time.monotonic() < until:
+                with contextlib.suppress(httpx.ConnectError):
+                    health = http.get("/health")
+                    break
+                time.sleep(0.02)
+            assert health.status_code == 200
+            ready = http.get("/ready")
+            assert (ready.status_code, ready.json()["phase"]) == (503, "loading")
+            with pytest.raises(openai.InternalServerError) as caught:
+                Server(url, process).client().chat.completions.create(model="demo", messages=QUESTION)
+            assert (caught.value.status_code, caught.value.code) == (503, "loading")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+            assert process.stdout.read() == b""  # it never said that it was ready
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+    assert "Traceback" not in (tmp_path / "log").read_text()
