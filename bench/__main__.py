@@ -4,17 +4,19 @@ A benchmark is a module here with `run() -> list[dict]`, each entry {"metric", "
 or more interleaved repeats; for a ratio, `of` names what it was taken against in the same run.
 """
 
-import importlib.util
+import importlib
 import json
 import platform
 import sys
 import time
+import types
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 HERE = Path(__file__).resolve().parent
+PACKAGE = "kvterrace_bench"
 
 
 def names() -> list[str]:
@@ -24,17 +26,19 @@ def names() -> list[str]:
 
 def run(name: str) -> list[dict[str, object]]:
     """Run one benchmark and write its results file."""
-    spec = importlib.util.spec_from_file_location(f"kvterrace_bench_{name}", HERE / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # spawned worker processes and dataclasses look the module up by name
-    spec.loader.exec_module(module)
+    module = importlib.import_module(f"{PACKAGE}.{name}")
     results: list[dict[str, object]] = module.run()
     target = HERE / "results" / f"{name}.json"
     target.parent.mkdir(exist_ok=True)
     target.write_text(json.dumps(results, indent=1) + "\n")
     return results
+
+
+def make_package() -> None:
+    """Make this folder importable under a name of its own: on sys.path its radix.py would answer to `import radix`."""
+    package = types.ModuleType(PACKAGE)
+    package.__path__ = [str(HERE)]
+    sys.modules[PACKAGE] = package
 
 
 def main(only: list[str]) -> int:
@@ -44,6 +48,7 @@ def main(only: list[str]) -> int:
         console.print(f"no benchmark named {', '.join(unknown)}; there are: {', '.join(names())}")
         return 2
     console.print(f"{platform.machine()}, {platform.processor() or 'cpu'}, Python {platform.python_version()}")
+    make_package()
     for name in only or names():
         began = time.monotonic()
         table = Table(title=name)
