@@ -84,7 +84,11 @@ class StoreClient(Protocol):
     """
 
     namespace: Namespace
-    arena: ArenaView | None  # None while detached
+
+    @property
+    def arena(self) -> ArenaView | None:
+        """None while detached."""
+        ...
 
     @property
     def connected(self) -> bool: ...
