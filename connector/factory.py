@@ -112,8 +112,7 @@ def _make_client(kind: Kind, bridge: Bridge, namespace: Namespace, place: Place)
     async def embed() -> EmbeddedClient:
         return _OwnStore(place.dram_bytes, namespace)
 
-    # EmbeddedClient's `arena` is a read-only property, the Protocol's an attribute.
-    return bridge.call(embed, place.start_timeout_s)  # pyright: ignore[reportReturnType]
+    return bridge.call(embed, place.start_timeout_s)
 
 
 async def _nothing() -> None:
