@@ -4,9 +4,23 @@ import torch
 
 from .batch import AttentionBackend, PagedBatch, Plan
 from .cpu import CpuAttention
+from .layouts import VLLM_LAYOUT, CacheLayout, LayoutMismatch, gather_blocks, layout_roundtrip, scatter_blocks
 from .reference import ReferenceAttention
 
-__all__ = ["AttentionBackend", "CpuAttention", "PagedBatch", "Plan", "ReferenceAttention", "make_backend"]
+__all__ = [
+    "VLLM_LAYOUT",
+    "AttentionBackend",
+    "CacheLayout",
+    "CpuAttention",
+    "LayoutMismatch",
+    "PagedBatch",
+    "Plan",
+    "ReferenceAttention",
+    "gather_blocks",
+    "layout_roundtrip",
+    "make_backend",
+    "scatter_blocks",
+]
 
 
 def make_backend(device: torch.device | str, *, scale: float | None = None) -> AttentionBackend:
