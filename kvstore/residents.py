@@ -8,6 +8,7 @@ step, after its parent. A slot's generation moves whenever the slot becomes free
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import repeat
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from .stats import Counters
 from .types import SlotRef
 
 # SlotRef(...) runs a Python function; this does not, and halves the cost of a lease on a long prefix.
-_new_ref: Callable[[type[SlotRef], tuple[int, int, int]], SlotRef] = tuple.__new__  # pyright: ignore[reportUnknownMemberType]
+_new_ref = cast("Callable[[type[SlotRef], tuple[int, int, int]], SlotRef]", getattr(tuple, "__new__"))  # noqa: B009
 
 
 class Residents:
