@@ -52,8 +52,8 @@ class PageTable:
 
 
 def make_pool_tensor(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """[pages, kv_heads, layers, 2, block_tokens, head_dim], zeroed by writing, so that every page fault is paid now
-    (torch.zeros would map one shared zero page and fault at the first request)."""
+    """[pages, kv_heads, layers, 2, block_tokens, head_dim], written once, so that no request pays a page fault and a
+    masked position holds a number (0 times NaN would not be 0)."""
     return torch.empty(shape, dtype=dtype, device=device).zero_()
 
 
