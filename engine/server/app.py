@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 TOKENIZER_THREADS = 2
 
 
-def make_app(backend: Backend, *, max_unread: int = MAX_UNREAD) -> FastAPI:
+def make_app(backend: Backend, *, max_unread: int = MAX_UNREAD) -> ASGIApp:
     """max_unread: tokens that may wait for a client that does not read its stream, before it is cut off."""
     registry = CollectorRegistry()
     registry.register(EngineCollector(backend))
@@ -40,7 +40,6 @@ def make_app(backend: Backend, *, max_unread: int = MAX_UNREAD) -> FastAPI:
         threads.shutdown(wait=False, cancel_futures=True)
 
     app = FastAPI(title="kvterrace engine", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    app.add_middleware(CountResponses, metrics=metrics)
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unexpected)
@@ -50,7 +49,7 @@ def make_app(backend: Backend, *, max_unread: int = MAX_UNREAD) -> FastAPI:
         app.router.routes.append(Route(path, route, methods=["POST"]))
     _add_model_routes(app, backend)
     _add_operator_routes(app, backend, registry)
-    return app
+    return CountResponses(app, metrics)
 
 
 def _add_model_routes(app: FastAPI, backend: Backend) -> None:
@@ -103,7 +102,7 @@ def _add_operator_routes(app: FastAPI, backend: Backend, registry: CollectorRegi
 
 
 class CountResponses:
-    """Middleware: counts each response by route and status."""
+    """Counts each response by route and status; outside of everything, so that it sees the answers to bugs too."""
 
     def __init__(self, app: ASGIApp, metrics: HttpMetrics) -> None:
         self._app = app

@@ -13,7 +13,12 @@ class LoadingDisplay:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(file=sys.stderr)
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+        )
         self._bar = Progress(*columns, console=self._console, transient=True) if self._console.is_terminal else None
         self._task = self._bar.add_task("starting", total=1.0) if self._bar else None
         self._next_tenth = 0

@@ -265,14 +265,24 @@ def test_two_hundred_at_once_all_end(demo):
     demo.settles(running=0, waiting=0, queued=0)
 
 
-def test_metrics_add_up_over_everything_served(demo):
-    metrics = httpx.get(f"{demo.url}/metrics", trust_env=False).text
-    values = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if not line.startswith("#"))
-    served = sum(float(v) for name, v in values.items() if name.startswith("kvterrace_prompt_tokens_total"))
-    assert served > 0
-    assert float(values['kvterrace_prompt_tokens_total{tier="hbm"}']) > 0
-    assert float(values["kvterrace_engine_ttft_seconds_count"]) > 0
-    assert float(values['kvterrace_engine_connector_connected{kind="embedded"}']) == 1
+def test_metrics_say_what_the_receipts_say(demo):
+    def read() -> dict[str, float]:
+        text = httpx.get(f"{demo.url}/metrics", trust_env=False).text
+        return {
+            name: float(value) for name, value in (line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+        }
+
+    before = read()
+    prompt = "Metrics are numbers that somebody looks at when something is wrong. " * 5
+    usages = [demo.client().completions.create(model="demo", prompt=prompt, max_tokens=3).usage for _ in range(2)]
+    moved = {name: value - before.get(name, 0) for name, value in read().items()}
+    for tier in ("hbm", "dram", "nvme", "peer", "computed"):
+        expected = sum(usage.kvterrace["tokens"][tier] for usage in usages)
+        assert moved[f'kvterrace_prompt_tokens_total{{tier="{tier}"}}'] == expected
+    assert moved['kvterrace_prompt_tokens_total{tier="hbm"}'] > 0
+    assert moved["kvterrace_engine_ttft_seconds_count"] == 2
+    assert moved["kvterrace_engine_generated_tokens_total"] == sum(usage.completion_tokens for usage in usages)
+    assert read()['kvterrace_engine_connector_connected{kind="embedded"}'] == 1
 
 
 @pytest.mark.parametrize("grace_s", [60, 0.2])

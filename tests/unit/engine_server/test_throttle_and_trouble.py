@@ -79,12 +79,13 @@ async def test_a_refusal_by_the_engine_is_a_400(chat, engine):
     assert "no pages" in response.json()["error"]["message"]
 
 
-async def test_a_bug_is_a_500_without_a_traceback(chat, engine, caplog):
+async def test_a_bug_is_a_counted_500_without_a_traceback(chat, engine, http):
     engine.refuse, engine.accept = KeyError("secret detail"), 0
     response = await chat()
     assert response.status_code == 500
     assert response.json()["error"]["message"] == "Internal error."
     assert "secret" not in response.text
+    assert 'route="/v1/chat/completions",status="500"} 1.0' in (await http.get("/metrics")).text
 
 
 @pytest.mark.parametrize("stream", [False, True])
