@@ -6,6 +6,7 @@ has ended, since the engine reuses the pages from then on.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,6 +42,9 @@ class SaveSide:
         self._idle = threading.Condition()
         self._in_flight_bytes = 0
         self._closed = False
+        # One after the other, in the order of save(): a save's first block hangs under blocks that an earlier one may
+        # still be writing, and the store grants no slots under a parent that is not committed.
+        self._turn = asyncio.Lock()
 
     def save(self, request_id: str, tokens: bytes, start: int, pages: Sequence[int]) -> None:
         link = self._link
@@ -91,7 +95,8 @@ class SaveSide:
         count = len(ticket.pages)
         saved, dropped, reason = 0, count, "disconnected"  # what a task that the closing bridge cancels answers
         try:
-            saved, dropped, reason = await self._store(ticket)
+            async with self._turn:
+                saved, dropped, reason = await self._store(ticket)
         finally:
             self._leave(ticket.size_bytes)
             self._done(SaveDone(ticket.request_id, ticket.start, count, saved), dropped, reason)

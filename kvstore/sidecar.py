@@ -79,7 +79,8 @@ class SidecarClient:
     @property
     def connected(self) -> bool:
         """True while a session is open."""
-        return self._link is not None and not self._link.ended.is_set()
+        link = self._link  # once: any thread may ask
+        return link is not None and not link.ended.is_set()
 
     @property
     def boot_id(self) -> bytes | None:

@@ -18,6 +18,7 @@ class Answer:
     prompt_tokens: int
     cached_tokens: int
     tiers: dict[str, int]  # prompt tokens by tier, from the receipt
+    miss_reason: str  # of the first full block that had to be computed; "" if none had to
 
 
 class Replica:
@@ -81,5 +82,10 @@ def _answer(text: str, ttft_s: float, usage: dict[str, object]) -> Answer:
     assert isinstance(details, dict)
     assert isinstance(receipt, dict)
     return Answer(
-        text, ttft_s, int(str(usage["prompt_tokens"])), int(details["cached_tokens"]), dict(receipt["tokens"])
+        text=text,
+        ttft_s=ttft_s,
+        prompt_tokens=int(str(usage["prompt_tokens"])),
+        cached_tokens=int(details["cached_tokens"]),
+        tiers=dict(receipt["tokens"]),
+        miss_reason=receipt["miss_reason"],
     )

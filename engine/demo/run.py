@@ -114,7 +114,7 @@ def measure(cluster: Cluster, document: str, questions: tuple[str, ...], step: C
         for question in questions:
             before()
             answers.append(replica.ask(document, question, MAX_TOKENS))
-            step(f"{replica.name}: {answers[-1].ttft_s:.3f} s to the first token")
+            step(f"{replica.name}: {answers[-1].ttft_s:.3f} s, {_found(answers[-1])}")
         return tuple(answers)
 
     stages = [Stage("cold on A", "nowhere", ask(a, cluster.clear_everything))]
@@ -125,6 +125,11 @@ def measure(cluster: Cluster, document: str, questions: tuple[str, ...], step: C
     step("replica A was restarted")
     stages.append(Stage("A, restarted", "sidecar DRAM", ask(a, a.clear_hbm)))
     return stages
+
+
+def _found(answer: Answer) -> str:
+    missed = f" ({answer.miss_reason})" if answer.miss_reason else ""
+    return f"{answer.cached_tokens} of {answer.prompt_tokens} tokens cached{missed}"
 
 
 @contextmanager

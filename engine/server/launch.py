@@ -10,6 +10,7 @@ from ...connector import KvterraceError, Model, Place, make_connector
 from ..config import EngineConfig
 from ..loop import ConnectorFactory, EngineLoop
 from ..model import LoadedModel, load_model
+from ..transfers import connector_limits
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +61,8 @@ def _connector_factory(
 ) -> ConnectorFactory | None:
     if config.kv_connector == "none":
         return None
-    place = Place(address=config.kv_address, dram_bytes=config.kv_dram_bytes)
+    limits = connector_limits(config)
+    place = Place(address=config.kv_address, dram_bytes=config.kv_dram_bytes, limits=limits)
     model = Model(loaded.digest, label=label)
     report(MODEL_SHARE, f"attaching the {config.kv_connector} store")
     return partial(make_connector, config.kv_connector, model=model, place=place)

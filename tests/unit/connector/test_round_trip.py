@@ -75,6 +75,15 @@ def test_a_save_behind_present_blocks_writes_only_the_new_ones(rig, tokens):
     assert torch.equal(rig.pool[20:26], rig.pool[:6])
 
 
+def test_the_next_chunk_may_be_saved_before_the_last_one_has_ended(rig, tokens):
+    prompt = tokens(12 * B)
+    for start in range(0, 12, 2):
+        rig.connector.save("a", prompt[: (start + 2) * B * 4], start, range(start, start + 2))
+    assert [rig.wait(SaveDone, "a") for _ in range(6)] == [SaveDone("a", start, 2, 2) for start in range(0, 12, 2)]
+    assert rig.fetch("b", prompt, 0, 12).blocks == 12
+    rig.connector.decline("b")
+
+
 def test_a_save_without_its_beginning_in_the_store_is_dropped_with_that_reason(rig, tokens):
     assert rig.save("a", tokens(4 * B), 2, [1, 2]) == SaveDone("a", 2, 2, 0)
     assert rig.connector.status().dropped_saves == {"no_parent": 2}

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.unit
 
 def stage(*texts: str, ttft_s: float = 1.0) -> Stage:
     tiers = {"hbm": 0, "dram": 96, "nvme": 0, "peer": 0, "computed": 4}
-    return Stage("t", "w", tuple(Answer(text, ttft_s, 100, 96, tiers) for text in texts))
+    return Stage("t", "w", tuple(Answer(text, ttft_s, 100, 96, tiers, "") for text in texts))
 
 
 def test_one_differing_answer_in_any_stage_is_noticed() -> None:
