@@ -11,6 +11,7 @@ import transformers
 from kvterrace.engine.model import LoadedModel, load_model
 from kvterrace.kernels import PagedBatch, make_backend
 from tokenizers import pre_tokenizers
+from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(1800), pytest.mark.filterwarnings("ignore")]  # transformers' own
 
@@ -37,10 +38,16 @@ def loaded() -> LoadedModel:
 
 
 @pytest.fixture(scope="module")
-def reference(loaded: LoadedModel) -> Any:
-    return transformers.AutoModelForCausalLM.from_pretrained(
-        MODEL.parent, gguf_file=MODEL.name, dtype=torch.float32
-    ).eval()
+def reference() -> Any:
+    """transformers' model of the file, with its own reading of configuration and tensors (by hand, since its
+    from_pretrained wants the accelerate package for a GGUF file)."""
+    config = transformers.AutoConfig.from_pretrained(MODEL.parent, gguf_file=MODEL.name)
+    model = transformers.LlamaForCausalLM(config).eval()
+    tensors = load_gguf_checkpoint(str(MODEL), return_tensors=True, model_to_load=model)["tensors"]
+    missing = model.load_state_dict(tensors, strict=False).missing_keys
+    assert set(missing) <= {"lm_head.weight"}, "tied to the embedding"
+    model.tie_weights()
+    return model
 
 
 @pytest.fixture(scope="module")
