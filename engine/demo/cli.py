@@ -9,6 +9,8 @@ from rich.console import Console
 from .processes import DemoError
 from .run import DemoOptions, run_demo
 
+REPORT_COLUMNS = 100  # where the output is no terminal, whose width nobody knows
+
 
 def register(app: typer.Typer) -> None:
     """Add `demo` to the program's commands."""
@@ -24,6 +26,8 @@ def demo(
 ) -> None:
     """Prefill a shared prefix once; see every later request, from either replica, reuse it."""
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=REPORT_COLUMNS)
     options = DemoOptions(model, tuple(document or ()), short=short, keep=keep, dram=dram)
     try:
         code = run_demo(options, console)

@@ -44,6 +44,13 @@ class Child:
                 start_new_session=True,  # a Ctrl-C in the terminal reaches the demo alone, which stops its children
             )
 
+    @property
+    def pid(self) -> int:
+        """Of the running process; DemoError when it was not started."""
+        if self._process is None:
+            raise DemoError(f"{self.name} is not running")
+        return self._process.pid
+
     def wait_ready(self, ready: Callable[[], bool], timeout_s: float = READY_S) -> None:
         """Block until `ready()`; DemoError when the process ends first or the time is up."""
         deadline = time.monotonic() + timeout_s

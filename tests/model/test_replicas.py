@@ -1,0 +1,136 @@
+"""Two replicas of the real model on one sidecar, all real processes: what each of them survives, and what it costs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from kvterrace.engine.demo.client import Answer, Replica
+from kvterrace.engine.demo.run import Cluster, DemoOptions
+
+pytestmark = pytest.mark.model
+
+MODEL = Path(
+    os.environ.get("KVTERRACE_MODEL", Path(__file__).parents[2] / ".cache/models/SmolLM2-135M-Instruct.Q4_1.gguf")
+)
+DOCUMENT = "The lighthouse keeper wrote down the weather, the ships and the birds of every single day. " * 14
+BLOCK_TOKENS = 16
+REATTACH_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    assert MODEL.exists(), f"the demo model is not at {MODEL}; `make setup` fetches it"
+    cluster = Cluster(DemoOptions(MODEL, (), dram="512MiB"), tmp_path_factory.mktemp("replicas"))
+    try:
+        cluster.start(lambda _: None)
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def ask(replica: Replica, question: str = "Who wrote?", salt: str = "", max_tokens: int = 12) -> Answer:
+    """`salt` in front makes the whole prompt one that nobody has seen."""
+    return replica.ask(salt + DOCUMENT, question, max_tokens)
+
+
+def status(cluster: Cluster, *flags: str) -> dict[str, Any]:
+    command = [
+        sys.executable,
+        "-m",
+        "kvterrace.kvstore",
+        "status",
+        "--json",
+        "--address",
+        f"unix:{cluster.uds}",
+        *flags,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr or done.stdout
+    return json.loads(done.stdout)
+
+
+def eventually(what: Callable[[], bool], timeout_s: float) -> None:
+    end = time.monotonic() + timeout_s
+    while not what():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def attached(replica: Replica) -> bool:
+    return httpx.get(f"{replica.address}/ready", timeout=5, trust_env=False).json()["connector"]["connected"]
+
+
+def test_the_other_replica_answers_the_same_from_blocks_it_never_computed(cluster: Cluster) -> None:
+    a, b = cluster.replicas["A"], cluster.replicas["B"]
+    first, second = ask(a), ask(b)
+    assert second.text == first.text
+    assert first.tiers["computed"] == first.prompt_tokens
+    assert second.tiers["dram"] == (second.prompt_tokens - 1) // BLOCK_TOKENS * BLOCK_TOKENS
+    assert second.cached_tokens == second.tiers["dram"]
+    assert sum(second.tiers.values()) == second.prompt_tokens
+
+
+def test_a_killed_sidecar_fails_no_request_and_is_used_again_when_it_is_back(cluster: Cluster) -> None:
+    a, b = cluster.replicas["A"], cluster.replicas["B"]
+    expected = ask(a).text
+    a.clear_hbm()
+    b.clear_hbm()
+    with ThreadPoolExecutor(6) as pool:
+        # Loads of the known prompt and computations that will want to save, on both replicas.
+        loads = [pool.submit(ask, replica) for replica in (a, b)]
+        saves = [pool.submit(ask, replica, "Who wrote?", f"Copy {n}. ") for n, replica in enumerate((a, b, a, b))]
+        time.sleep(0.15)
+        os.kill(cluster.sidecar.pid, signal.SIGKILL)
+        assert [future.result().text for future in loads] == [expected, expected]
+        assert all(future.result().text for future in saves)
+    a.clear_hbm()
+    alone = ask(a)
+    assert (alone.text, alone.tiers["dram"]) == (expected, 0)
+    assert alone.miss_reason == "disconnected"
+
+    cluster.sidecar.stop()
+    cluster.sidecar.start()
+    eventually(lambda: attached(a) and attached(b), REATTACH_S)
+    assert ask(a, salt="Anew. ").tiers["dram"] == 0
+    eventually(lambda: bool(status(cluster)["namespaces"][0]["blocks"]), 10)
+    b.clear_hbm()
+    assert ask(b, salt="Anew. ").tiers["dram"] > 0
+
+
+def test_a_killed_replica_leaves_no_lease_and_no_slot_behind(cluster: Cluster) -> None:
+    a = cluster.replicas["A"]
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(ask, a, "Who wrote?", f"Kill {n}. ") for n in range(4)]
+        time.sleep(1.0)
+        os.kill(cluster.engines["A"].pid, signal.SIGKILL)
+        for future in asked:
+            assert isinstance(future.exception(), httpx.TransportError)
+
+    def freed() -> bool:
+        tiers = status(cluster, "--check")["tiers"]
+        return all(int(tier["leased_bytes"]) == int(tier["reserved_bytes"]) == 0 for tier in tiers)
+
+    eventually(freed, 5)
+    assert sum(int(space["sessions"]) for space in status(cluster)["namespaces"]) == 1
+    cluster.engines["A"].stop()
+    cluster.engines["A"].start()
+    cluster.wait("A")
+    assert ask(a).text
+
+
+def test_many_requests_at_once_on_both_replicas_all_end_with_the_same_text(cluster: Cluster) -> None:
+    expected = ask(cluster.replicas["B"]).text
+    with ThreadPoolExecutor(16) as pool:
+        replicas = list(cluster.replicas.values())
+        answers = list(pool.map(lambda n: ask(replicas[n % 2]), range(32)))
+    assert {answer.text for answer in answers} == {expected}
+    status(cluster, "--check")
