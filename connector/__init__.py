@@ -2,7 +2,7 @@
 
 from ..kvstore.errors import KvterraceError, SessionRefused
 from .base import ConnectorStatus, Event, KVConnector, LoadDone, Offer, SaveDone
-from .factory import Kind, LayoutMismatch, Model, Place, make_connector
+from .factory import Kind, LayoutMismatch, Model, Place, default_address, make_connector
 from .limits import ConnectorLimits
 from .null import NullConnector
 
@@ -21,5 +21,6 @@ __all__ = [
     "Place",
     "SaveDone",
     "SessionRefused",
+    "default_address",
     "make_connector",
 ]

@@ -9,6 +9,7 @@ from typing import Literal
 from torch import Tensor
 
 from ..kvstore.arena import Arena
+from ..kvstore.config import default_uds
 from ..kvstore.embedded import EmbeddedClient
 from ..kvstore.errors import KvterraceError
 from ..kvstore.sidecar import SidecarClient
@@ -38,11 +39,16 @@ class Model:
     label: str = ""
 
 
+def default_address() -> str:
+    """Where `kvterrace serve` listens when nobody says."""
+    return f"unix:{default_uds()}"
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where the store is. address: sidecar only; dram_bytes: embedded only."""
 
-    address: str = "unix:/run/kvterrace.sock"
+    address: str = field(default_factory=default_address)
     dram_bytes: int = 1 << 30
     start_timeout_s: float = 5.0
     limits: ConnectorLimits = field(default_factory=ConnectorLimits)

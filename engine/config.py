@@ -30,7 +30,7 @@ class EngineConfig(BaseSettings):
     max_queue_wait_s: float = Field(60.0, gt=0, description="longest wait to run for the first time")
     prefix_cache: bool = Field(True, description="share full blocks between requests")
     kv_connector: Literal["none", "embedded", "sidecar"] = Field("embedded", description="where KV beyond HBM is kept")
-    kv_address: str = Field("unix:/run/kvterrace.sock", description="the sidecar")
+    kv_address: str | None = Field(None, description="the sidecar; default: this user's Unix socket")
     kv_dram_bytes: int = Field(1 << 30, ge=1, description="embedded: DRAM tier size")
     kv_fetch_deadline_s: float = Field(0.25, gt=0, description="longest wait for the store's offer")
     kv_load_deadline_s: float = Field(1.0, gt=0, description="longest wait for a load, plus its bytes at 100 MB/s")

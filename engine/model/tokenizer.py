@@ -37,7 +37,8 @@ class Tokenizer:
 
     def encode(self, text: str, *, add_special: bool) -> list[int]:
         """add_special: put the model's bos (and eos) where it was trained with them; a rendered chat has its own."""
-        return self._backend.encode(text, add_special_tokens=add_special).ids
+        # The batch form lets go of the GIL, so that a long prompt does not stall the streams of others.
+        return self._backend.encode_batch_fast([text], add_special_tokens=add_special)[0].ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of a whole sequence, special tokens left out; bytes that are not UTF-8 become U+FFFD."""

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from ...connector import KvterraceError, Model, Place, make_connector
+from ...connector import KvterraceError, Model, Place, default_address, make_connector
 from ..config import EngineConfig
 from ..loop import ConnectorFactory, EngineLoop
 from ..model import LoadedModel, load_model
@@ -62,7 +62,7 @@ def _connector_factory(
     if config.kv_connector == "none":
         return None
     limits = connector_limits(config)
-    place = Place(address=config.kv_address, dram_bytes=config.kv_dram_bytes, limits=limits)
+    place = Place(address=config.kv_address or default_address(), dram_bytes=config.kv_dram_bytes, limits=limits)
     model = Model(loaded.digest, label=label)
     report(MODEL_SHARE, f"attaching the {config.kv_connector} store")
     return partial(make_connector, config.kv_connector, model=model, place=place)

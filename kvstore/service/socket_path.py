@@ -27,6 +27,7 @@ class SocketPath:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_directory(path.parent)
         self._lock_path = path.with_name(path.name + ".lock")
         self._lock = _take_lock(self._lock_path, path)
         try:
@@ -51,6 +52,14 @@ class SocketPath:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _check_directory(directory: Path) -> None:
+    """Whoever may rename files in it could put a socket of their own in our place."""
+    found = directory.stat()
+    loose = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX
+    if loose or found.st_uid not in (0, os.geteuid()):
+        raise AddressInUse(f"other users may write to {directory}; choose a --uds in a directory of your own")
 
 
 def _take_lock(lock_path: Path, path: Path) -> int:

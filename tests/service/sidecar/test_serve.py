@@ -82,6 +82,16 @@ def test_another_programs_socket_or_file_is_left_alone(own) -> None:
     assert own.uds.read_text() == "precious"
 
 
+def test_a_directory_that_others_may_write_to_is_refused(own) -> None:
+    own.folder.chmod(0o777)
+    refused = run(own.command())
+    assert refused.returncode == 2
+    assert f"other users may write to {own.folder}" in refused.stderr
+    own.folder.chmod(0o1777)  # as /tmp: only a file's owner may replace it
+    own.start()
+    own.close()
+
+
 @pytest.mark.parametrize("flag", ["--listen", "--http"])
 def test_a_taken_port_is_one_clear_line(own, flag: str) -> None:
     with socket.socket() as other:
