@@ -29,7 +29,7 @@ class Ours:
         config = loaded.config
         pages = -(-longest // BLOCK_TOKENS)
         self.model = loaded.model
-        self.backend = make_backend("cpu", window=config.window)
+        self.backend = make_backend("cpu")
         self.tables = torch.arange(sequences * pages, dtype=torch.int32).view(sequences, pages)
         self.pool = torch.zeros(
             (sequences * pages, config.kv_heads, config.layers, 2, BLOCK_TOKENS, config.head_dim), dtype=torch.float32
@@ -50,7 +50,7 @@ class Ours:
             max_query=count,
             max_context=self.length,
         )
-        plan = self.backend.plan(batch, self.pool)
+        plan = self.backend.plan(batch, self.pool, window=self.model.config.window)
         rows = torch.arange(count - 1, tokens.numel(), count)
         return self.model.forward(tokens.reshape(-1), at.repeat(len(tokens)), plan, rows, self.backend)
 

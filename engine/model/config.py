@@ -26,7 +26,7 @@ FAMILIES = "Llama, SmolLM (1 and 2), Mistral, Qwen2, Qwen2.5 and Qwen3 (dense)"
 class ModelConfig:
     """Sizes in elements. max_position: tokens in the longest context that is computed exactly.
 
-    window: how many tokens a query sees in each layer, itself included; None is all. The attention backend needs it.
+    window: how many tokens a query sees in each layer, itself included; None is all. The attention plan needs it.
     """
 
     family: str

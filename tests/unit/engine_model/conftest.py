@@ -94,7 +94,7 @@ class Runner:
         self._lengths = [0] * sequences
         shape = (sequences * pages, config.kv_heads, config.layers, 2, block_tokens, config.head_dim)
         self._pool = torch.zeros(shape, dtype=loaded.model.dtype)
-        self._backend = make_backend("cpu", window=config.window)
+        self._backend = make_backend("cpu")
 
     def step(self, chunks: Sequence[Sequence[int]], rows: Sequence[int] | None = None) -> torch.Tensor:
         """chunks[i]: next tokens of sequence i. Logits of `rows`, default all."""
@@ -115,7 +115,7 @@ class Runner:
         )
         tokens = torch.tensor([token for chunk in chunks for token in chunk])
         wanted = torch.arange(len(tokens)) if rows is None else torch.tensor(rows, dtype=torch.int64)
-        plan = self._backend.plan(batch, self._pool)
+        plan = self._backend.plan(batch, self._pool, window=self._model.config.window)
         return self._model.forward(tokens, torch.cat(positions), plan, wanted, self._backend)
 
 
