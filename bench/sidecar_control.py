@@ -2,15 +2,13 @@
 
 import asyncio
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from pathlib import Path
 
 from kvterrace.kvstore.sidecar import SidecarClient
 from kvterrace.proto import BlockLayout, Namespace
 from kvterrace.radix import pack_tokens
+
+from ._common import sidecar
 
 TOKENS = 2048
 BLOCKS = TOKENS // 16
@@ -22,17 +20,8 @@ LAYOUT = BlockLayout(kv_heads=2, layers=2, planes=2, block_tokens=16, head_dim=8
 
 def run() -> list[dict[str, object]]:
     """Medians, over REPEATS, of the median of CALLS calls."""
-    with tempfile.TemporaryDirectory(prefix="kvt-") as folder:
-        uds = Path(folder) / "kv.sock"
-        command = [sys.executable, "-m", "kvterrace.kvstore", "serve", "--dram", "64MiB", "--uds", str(uds)]
-        command += ["--log-level", "error"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
-            try:
-                assert server.stdout is not None
-                assert b"serving on" in server.stdout.readline()
-                return asyncio.run(_measure(f"unix:{uds}"))
-            finally:
-                server.terminate()
+    with sidecar("64MiB") as address:
+        return asyncio.run(_measure(address))
 
 
 async def _measure(address: str) -> list[dict[str, object]]:

@@ -8,20 +8,17 @@ SaveDone. `sidecar` has a real `kvterrace serve` process behind it, `embedded` t
 from __future__ import annotations
 
 import statistics
-import subprocess
-import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from kvterrace.connector import KVConnector, LoadDone, Model, Offer, Place, SaveDone, make_connector
 from kvterrace.connector.copiers import page_rows
 from kvterrace.radix import pack_tokens
+
+from ._common import sidecar
 
 PAGE_SHAPE = (3, 30, 2, 16, 64)  # kv_heads, layers, planes, block_tokens, head_dim
 BLOCKS = 128
@@ -75,33 +72,13 @@ class Timed:
         return elapsed
 
 
-@contextmanager
-def sidecar() -> Iterator[str]:
-    """A running `kvterrace serve`; its address."""
-    with tempfile.TemporaryDirectory(prefix="kvterrace-bench-") as folder:
-        socket = Path(folder) / "kv.sock"
-        command = [sys.executable, "-m", "kvterrace.kvstore", "serve", "--uds", str(socket), "--dram", str(DRAM_BYTES)]
-        command += ["--log-level", "warning"]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        try:
-            end = time.monotonic() + WAIT_S
-            while not socket.exists():
-                if process.poll() is not None or time.monotonic() > end:
-                    raise RuntimeError(f"the sidecar did not start (exit code {process.poll()})")
-                time.sleep(0.02)
-            yield f"unix:{socket}"
-        finally:
-            process.terminate()
-            process.wait(WAIT_S)
-
-
 def prompt(seed: int) -> bytes:
     return pack_tokens(np.random.default_rng(seed).integers(0, 49_152, TOKENS).tolist())
 
 
 def run() -> list[dict[str, object]]:
     model = Model(weights_digest=b"benchmark" * 4)
-    with sidecar() as address:
+    with sidecar(str(DRAM_BYTES)) as address:
         beside = Timed(
             lambda pool, wake: make_connector("sidecar", pool, wake, model=model, place=Place(address=address))
         )
