@@ -23,7 +23,9 @@ _LIMITS: list[tuple[str, int]] = [
 SERVER_OPTIONS = [
     *_KEEPALIVE,
     *_LIMITS,
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
+    # Pings are counted against a peer when nothing else is sent for a while, whatever interval is allowed: an engine
+    # without requests would lose its session after half a minute.
+    ("grpc.http2.max_ping_strikes", 0),
     ("grpc.so_reuseport", 0),  # a port has one owner; a second server must fail to bind, not share it
 ]
 _CLIENT_OPTIONS = [

@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 import pytest
+from kvterrace.kvstore.service import channel
 from kvterrace.kvstore.service.link import LinkLimits
 from kvterrace.kvstore.sidecar import SidecarClient, SidecarTimes
 
@@ -221,3 +222,16 @@ async def test_close_is_idempotent_and_ends_the_session_at_once(served, connect:
         return not (await served.status()).sessions
 
     assert await tools.until(ended, 1.0) < 0.5
+
+
+async def test_a_session_without_requests_is_kept_however_often_it_is_probed(
+    served, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    often = {**dict(channel._CLIENT_OPTIONS), "grpc.keepalive_time_ms": 1000}
+    monkeypatch.setattr(channel, "_CLIENT_OPTIONS", list(often.items()))
+    client = await connect(served.address)
+    boot = client.boot_id
+    for _ in range(80):
+        await asyncio.sleep(0.1)
+        assert client.connected
+    assert client.boot_id == boot
