@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ClientFrame(_message.Message):
-    __slots__ = ("id", "open", "lookup", "acquire", "release", "reserve", "commit", "abort", "goodbye")
+    __slots__ = ("id", "open", "lookup", "acquire", "release", "reserve", "commit", "abort", "goodbye", "before")
     ID_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
     LOOKUP_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +17,7 @@ class ClientFrame(_message.Message):
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
     id: int
     open: Open
     lookup: Lookup
@@ -26,7 +27,8 @@ class ClientFrame(_message.Message):
     commit: Commit
     abort: Abort
     goodbye: Goodbye
-    def __init__(self, id: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., lookup: _Optional[_Union[Lookup, _Mapping]] = ..., acquire: _Optional[_Union[Acquire, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., reserve: _Optional[_Union[Reserve, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ...) -> None: ...
+    before: _containers.RepeatedCompositeFieldContainer[ClientFrame]
+    def __init__(self, id: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., lookup: _Optional[_Union[Lookup, _Mapping]] = ..., acquire: _Optional[_Union[Acquire, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., reserve: _Optional[_Union[Reserve, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., before: _Optional[_Iterable[_Union[ClientFrame, _Mapping]]] = ...) -> None: ...
 
 class ServerFrame(_message.Message):
     __slots__ = ("id", "opened", "refused", "found", "acquired", "reserved", "done", "invalid")

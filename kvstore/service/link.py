@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 MAX_IN_FLIGHT = 4096
 MAX_FRAME_BYTES = MAX_MESSAGE_BYTES - 64  # a larger one would cost the whole session; the id is yet to come
 CLOSE_S = 0.5
+HOLD_S = 0.001  # what wants no answer waits so long for a request to ride along with
+MAX_HELD = 256
 
 
 class LinkBroken(KvterraceError):
@@ -60,6 +62,7 @@ class Link:
         self._unanswered = 0  # requests without an answer yet, the callers of some having left
         self._silent = 0  # time-outs since the server last said something
         self._outbox: asyncio.Queue[pb.ClientFrame] = asyncio.Queue()
+        self._held: list[pb.ClientFrame] = []  # posted and not yet sent
         self._tasks = [self._loop.create_task(self._write()), self._loop.create_task(self._read())]
 
     @classmethod
@@ -100,7 +103,7 @@ class Link:
         answer: asyncio.Future[pb.ServerFrame] = self._loop.create_future()
         self._pending[frame.id] = answer
         self._unanswered += 1
-        self._outbox.put_nowait(frame)
+        self._send(frame)
         timer = self._loop.call_later(timeout_s, _expire, answer)
         try:
             return await answer
@@ -117,14 +120,18 @@ class Link:
             self._pending.pop(frame.id, None)
 
     def post(self, frame: pb.ClientFrame) -> None:
-        """Send what wants no answer, in order with the requests. Lost when the session ends, as all it held is."""
-        if not self.ended.is_set():
-            self._outbox.put_nowait(frame)
+        """Send what wants no answer, in order with the requests, with the next of them or HOLD_S later. Lost when the
+        session ends, as all it held is."""
+        self._held.append(frame)
+        if len(self._held) == 1:
+            self._loop.call_later(HOLD_S, self._flush)
+        elif len(self._held) >= MAX_HELD:
+            self._flush()
 
     async def close(self) -> None:
         """Say goodbye and end. Safe to call again."""
         if not self.ended.is_set():
-            self.post(pb.ClientFrame(goodbye=pb.Goodbye()))
+            self._send(pb.ClientFrame(goodbye=pb.Goodbye()))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.ended.wait(), CLOSE_S)
         self.abandon("closed")
@@ -143,6 +150,15 @@ class Link:
         for answer in self._pending.values():
             if not answer.done():
                 answer.set_exception(LinkBroken(why))
+
+    def _flush(self) -> None:
+        if self._held and not self.ended.is_set():
+            self._send(pb.ClientFrame())
+
+    def _send(self, frame: pb.ClientFrame) -> None:
+        frame.before.extend(self._held)
+        self._held.clear()
+        self._outbox.put_nowait(frame)
 
     async def _write(self) -> None:
         # The one writer: gRPC allows one write at a time, and a caller cancelled inside it would cancel the stream.

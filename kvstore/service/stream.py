@@ -34,8 +34,12 @@ class SessionStream:
         """Answer until the client ends the stream. Whoever runs this closes the session afterwards."""
         try:
             while (frame := await self._read()) is not None:
+                for earlier in frame.before:
+                    await self._send(self._answer(earlier))
                 if frame.WhichOneof("body") == "goodbye":
                     return
+                if frame.before and frame.WhichOneof("body") is None:
+                    continue
                 if frame.WhichOneof("body") != "acquire":
                     await self._send(self._answer(frame))
                 elif len(self._waiting) >= MAX_WAITING:
