@@ -9,7 +9,7 @@ from ..proto import Namespace
 from .arena import ArenaView
 from .session import Session
 from .store import Store
-from .types import Acquired, Reserved
+from .types import NO_SLOTS, Acquired, Reserved
 
 
 class EmbeddedClient:
@@ -37,13 +37,13 @@ class EmbeddedClient:
     async def acquire(self, tokens: bytes, *, skip: int, deadline_s: float) -> Acquired:
         session = self._live
         if session is None:
-            return Acquired(0, skip, (), {}, "disconnected")
+            return Acquired(0, skip, NO_SLOTS, {}, "disconnected")
         return await session.acquire(tokens, skip=skip, deadline_s=deadline_s)
 
     async def reserve(self, tokens: bytes, *, start: int, count: int) -> Reserved:
         session = self._live
         if session is None:
-            return Reserved(0, (), (), "disconnected")
+            return Reserved(0, (), NO_SLOTS, "disconnected")
         return session.reserve(tokens, start=start, count=count)
 
     async def commit(self, lease: int, checksums: Sequence[int]) -> bool:

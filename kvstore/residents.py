@@ -7,8 +7,6 @@ step, after its parent. A slot's generation moves whenever the slot becomes free
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import repeat
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +18,7 @@ from .ghosts import Ghosts, traces
 from .lease import ReadLease, WriteLease
 from .slabs import Pages, SizeClass
 from .stats import Counters
-from .types import SlotRef
-
-# SlotRef(...) runs a Python function; this does not, and halves the cost of a lease on a long prefix.
-_new_ref = cast("Callable[[type[SlotRef], tuple[int, int, int]], SlotRef]", getattr(tuple, "__new__"))  # noqa: B009
+from .types import Slots
 
 
 class Residents:
@@ -90,7 +85,7 @@ class Residents:
             return "not_committed"
         return self._ghosts.reason(trace) or "never_seen"
 
-    def read(self, lease_id: int, match: Match, skip: int) -> tuple[SlotRef, ...]:
+    def read(self, lease_id: int, match: Match, skip: int) -> Slots:
         """Lease all of a match that is longer than `skip`; where its blocks from `skip` on lie."""
         blocks = match.blocks[skip:]
         slots = self.index.values(blocks)
@@ -117,7 +112,7 @@ class Residents:
     def unpin(self, match: Match) -> None:
         self._unpin(match.blocks)
 
-    def write(self, lease_id: int, tokens: bytes, match: Match, slots: Pages) -> tuple[SlotRef, ...]:
+    def write(self, lease_id: int, tokens: bytes, match: Match, slots: Pages) -> Slots:
         """Lease `slots` for the blocks right after a pinned match; takes the pin over."""
         first = len(match)
         names = traces(self._trace(match), tokens, self.block_token_bytes, first, first + len(slots))
@@ -192,10 +187,8 @@ class Residents:
     def _trace(self, match: Match) -> int:
         return int(self.index.col("trace")[match.last]) if len(match) else self._seed
 
-    def _refs(self, slots: Pages, checksums: NDArray[np.uint64]) -> tuple[SlotRef, ...]:
-        generations = self._arena.generations[slots]
-        columns = zip(slots.tolist(), generations.tolist(), checksums.tolist(), strict=True)
-        return tuple(map(_new_ref, repeat(SlotRef), columns))
+    def _refs(self, slots: Pages, checksums: NDArray[np.uint64]) -> Slots:
+        return Slots(slots, self._arena.generations[slots], checksums)
 
     def _unpin(self, path: NDArray[np.int32]) -> None:
         if len(path):

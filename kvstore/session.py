@@ -15,7 +15,7 @@ from .errors import SessionClosed
 from .residents import Residents
 from .room import Room
 from .stats import Counters
-from .types import Acquired, Lookup, Reserved
+from .types import NO_SLOTS, Acquired, Lookup, Reserved
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class Session:
             wanted, reason = 0, "busy"
         self._count_acquire(tokens, max(wanted, 0), skip, reason)
         if wanted <= 0:
-            return Acquired(0, skip, (), {}, reason, self.arena)
+            return Acquired(0, skip, NO_SLOTS, {}, reason, self.arena)
         lease = next(self._shared.lease_ids)
         slots = self._space.read(lease, match, skip)
         self.reads.add(lease)
@@ -108,7 +108,7 @@ class Session:
             raise ValueError(f"blocks {start} to {end - 1} are not all full blocks of these tokens")
         match = space.index.match(tokens, limit=end)
         if len(match) == end:
-            return Reserved(0, (), (), "present", self.arena)
+            return Reserved(0, (), NO_SLOTS, "present", self.arena)
         if len(match) < start:
             return self._refuse("no_parent", count)
         missing = end - len(match)
@@ -192,7 +192,7 @@ class Session:
 
     def _refuse(self, reason: str, blocks: int) -> Reserved:
         self._shared.counters.dropped_saves[reason] += blocks
-        return Reserved(0, (), (), reason, self.arena)
+        return Reserved(0, (), NO_SLOTS, reason, self.arena)
 
     def _forget_write(self, lease: int) -> None:
         slots = len(self._space.writes[lease].slots)

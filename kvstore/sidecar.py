@@ -22,7 +22,7 @@ from .errors import ArenaError, SessionRefused
 from .service import frames
 from .service.channel import target_of
 from .service.link import Link, LinkBroken, LinkBusy, LinkLimits, LinkTimeout
-from .types import Acquired, Reserved
+from .types import NO_SLOTS, Acquired, Reserved
 
 log = logging.getLogger(__name__)
 
@@ -113,30 +113,30 @@ class SidecarClient:
         """See StoreClient. "deadline" when no answer comes by deadline_s + slack_s."""
         link, arena, epoch = self._link, self.arena, self._epoch
         if link is None or arena is None:
-            return Acquired(0, skip, (), {}, "disconnected")
+            return Acquired(0, skip, NO_SLOTS, {}, "disconnected")
         asked = pb.Acquire(tokens=tokens, skip=skip, deadline_s=max(deadline_s, 0.0))
         try:
             frame = await link.request(pb.ClientFrame(acquire=asked), asked.deadline_s + self._times.slack_s)
             if not frame.HasField("acquired"):
-                return Acquired(0, skip, (), {}, self._error("acquire", frame))
+                return Acquired(0, skip, NO_SLOTS, {}, self._error("acquire", frame))
             lease = _lease_of(epoch, frame.acquired.lease)
             return frames.unpack_acquired(frame.acquired, lease, arena)
         except _TROUBLE as trouble:
-            return Acquired(0, skip, (), {}, _reason(trouble))
+            return Acquired(0, skip, NO_SLOTS, {}, _reason(trouble))
 
     async def reserve(self, tokens: bytes, *, start: int, count: int) -> Reserved:
         """See StoreClient."""
         link, arena, epoch = self._link, self.arena, self._epoch
         if link is None or arena is None:
-            return Reserved(0, (), (), "disconnected")
+            return Reserved(0, (), NO_SLOTS, "disconnected")
         asked = pb.Reserve(tokens=tokens, start=start, count=count)
         try:
             frame = await link.request(pb.ClientFrame(reserve=asked), self._times.call_s)
             if not frame.HasField("reserved"):
-                return Reserved(0, (), (), self._error("reserve", frame))
+                return Reserved(0, (), NO_SLOTS, self._error("reserve", frame))
             return frames.unpack_reserved(frame.reserved, _lease_of(epoch, frame.reserved.lease), arena)
         except _TROUBLE as trouble:
-            return Reserved(0, (), (), _reason(trouble))
+            return Reserved(0, (), NO_SLOTS, _reason(trouble))
 
     async def commit(self, lease: int, checksums: Sequence[int]) -> bool:
         """See StoreClient. False too when the answer is late: the blocks may then be there, and are whole."""

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..proto import Namespace
 from .arena import ArenaView
@@ -25,6 +28,48 @@ class SlotRef(NamedTuple):
     slot: int
     generation: int
     checksum: int
+
+
+class Slots(Sequence[SlotRef]):
+    """SlotRefs in order, kept as columns: a lease on a long prefix is made and sent without an object per block.
+
+    slots: int64 or uint64 [n]; generations: uint32 [n]; checksums: uint64 [n]. Not to be changed.
+    """
+
+    __slots__ = ("_rows", "checksums", "generations", "slots")
+
+    def __init__(self, slots: NDArray[Any], generations: NDArray[Any], checksums: NDArray[Any]) -> None:
+        self.slots, self.generations, self.checksums = slots, generations, checksums
+        self._rows: tuple[SlotRef, ...] | None = None
+
+    @classmethod
+    def of(cls, refs: Sequence[SlotRef]) -> Slots:
+        """From rows."""
+        columns = ([ref[i] for ref in refs] for i in range(3))
+        slots, generations, checksums = map(np.array, columns, (np.int64, np.uint32, np.uint64))
+        return cls(slots, generations, checksums)
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    @overload
+    def __getitem__(self, index: int) -> SlotRef: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[SlotRef]: ...
+    def __getitem__(self, index: int | slice) -> SlotRef | Sequence[SlotRef]:
+        if self._rows is None:
+            columns = (self.slots.tolist(), self.generations.tolist(), self.checksums.tolist())
+            self._rows = tuple(map(SlotRef, *columns))
+        return self._rows[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(cast("Sequence[object]", other))
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+
+NO_SLOTS = Slots(np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0, np.uint64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +95,7 @@ class Acquired:
 
     lease: int
     first: int
-    slots: tuple[SlotRef, ...]
+    slots: Slots
     tiers: Mapping[str, int]
     reason: str
     arena: ArenaView | None = None
@@ -71,7 +116,7 @@ class Reserved:
 
     lease: int
     blocks: tuple[int, ...]
-    slots: tuple[SlotRef, ...]
+    slots: Slots
     reason: str
     arena: ArenaView | None = None
 

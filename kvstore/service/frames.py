@@ -3,24 +3,21 @@
 Columns of numbers travel as little-endian arrays, so that numpy turns them into Python's and back in one call.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...proto import BlockLayout, Namespace
 from ...proto import kv_pb2 as pb
 from ..arena import ArenaView
-from ..types import Acquired, Lookup, Reserved, SlotRef
+from ..types import Acquired, Lookup, Reserved, Slots
 
 WIRE_VERSION = 1
 PACKAGE_VERSION = version("kvterrace")
 TOKEN_BYTES = 4
-
-
-# What SlotRef._make does, without a Python frame for each of a prompt's blocks.
-_as_ref: Callable[[Iterable[int]], SlotRef] = partial(tuple.__new__, SlotRef)  # pyright: ignore[reportUnknownMemberType]
 
 
 class FrameError(ValueError):
@@ -39,33 +36,34 @@ def pack_column(values: Sequence[int], dtype: str) -> bytes:
 
 def unpack_column(data: bytes, dtype: str, field: str) -> list[int]:
     """The numbers of `pack_column`."""
+    return _column(data, dtype, field).tolist()
+
+
+def _column(data: bytes, dtype: str, field: str) -> NDArray[Any]:
     if len(data) % np.dtype(dtype).itemsize:
         raise FrameError(field, f"{len(data)} bytes are not whole {dtype} numbers")
-    return np.frombuffer(data, dtype=dtype).tolist()
+    return np.frombuffer(data, dtype=dtype)
 
 
-def pack_slots(refs: Sequence[SlotRef]) -> pb.Slots:
+def pack_slots(refs: Slots) -> pb.Slots:
     """Columns of `refs`."""
-    if not refs:
-        return pb.Slots()
-    slots, generations, checksums = zip(*refs, strict=True)
     return pb.Slots(
-        slots=pack_column(slots, "<u8"),
-        generations=pack_column(generations, "<u4"),
-        checksums=pack_column(checksums, "<u8"),
+        slots=refs.slots.astype("<u8").tobytes(),
+        generations=refs.generations.astype("<u4").tobytes(),
+        checksums=refs.checksums.astype("<u8").tobytes(),
     )
 
 
-def unpack_slots(packed: pb.Slots) -> tuple[SlotRef, ...]:
-    """Rows of `packed`; FrameError when its columns differ in length."""
+def unpack_slots(packed: pb.Slots) -> Slots:
+    """The rows of `packed`; FrameError when its columns differ in length."""
     columns = (
-        unpack_column(packed.slots, "<u8", "slots"),
-        unpack_column(packed.generations, "<u4", "generations"),
-        unpack_column(packed.checksums, "<u8", "checksums"),
+        _column(packed.slots, "<u8", "slots"),
+        _column(packed.generations, "<u4", "generations"),
+        _column(packed.checksums, "<u8", "checksums"),
     )
     if len({len(column) for column in columns}) != 1:
         raise FrameError("slots", f"columns of {', '.join(str(len(column)) for column in columns)} entries")
-    return tuple(map(_as_ref, zip(*columns, strict=True)))
+    return Slots(*columns)
 
 
 def check_tokens(tokens: bytes) -> bytes:

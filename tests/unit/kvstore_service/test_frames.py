@@ -6,7 +6,7 @@ import pytest
 from kvterrace.kvstore.service import frames
 from kvterrace.kvstore.service.channel import target_of
 from kvterrace.kvstore.service.frames import FrameError
-from kvterrace.kvstore.types import SlotRef
+from kvterrace.kvstore.types import SlotRef, Slots
 from kvterrace.proto import BlockLayout, FieldError, Namespace
 from kvterrace.proto import kv_pb2 as pb
 
@@ -26,13 +26,13 @@ NAMESPACE = Namespace(
 
 def test_slots_survive_the_wire_at_their_extremes() -> None:
     refs = (SlotRef(0, 0, 0), SlotRef((1 << 40) - 1, (1 << 32) - 1, (1 << 64) - 1), SlotRef(7, 8, 9))
-    sent = pb.Slots.FromString(frames.pack_slots(refs).SerializeToString())
+    sent = pb.Slots.FromString(frames.pack_slots(Slots.of(refs)).SerializeToString())
     assert frames.unpack_slots(sent) == refs
-    assert frames.unpack_slots(frames.pack_slots(())) == ()
+    assert frames.unpack_slots(frames.pack_slots(Slots.of(()))) == ()
 
 
 def test_the_wire_is_little_endian_whatever_the_machine() -> None:
-    packed = frames.pack_slots([SlotRef(1, 2, 3)])
+    packed = frames.pack_slots(Slots.of([SlotRef(1, 2, 3)]))
     assert packed.slots == bytes([1, 0, 0, 0, 0, 0, 0, 0])
     assert packed.generations == bytes([2, 0, 0, 0])
     assert packed.checksums == bytes([3, 0, 0, 0, 0, 0, 0, 0])
@@ -53,7 +53,7 @@ def test_the_wire_carries_every_identity_field_but_the_salt() -> None:
 
 
 def test_columns_that_do_not_fit_together_name_their_field() -> None:
-    packed = frames.pack_slots([SlotRef(1, 2, 3)])
+    packed = frames.pack_slots(Slots.of([SlotRef(1, 2, 3)]))
     packed.generations += b"\0\0\0\0"
     with pytest.raises(FrameError, match="slots: columns of 1, 2, 1 entries"):
         frames.unpack_slots(packed)
