@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 import httpx
 
+from .processes import DemoError
+
 REQUEST_TIMEOUT_S = 120.0
+CLEAR_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,16 @@ class Replica:
             return False
 
     def clear_hbm(self) -> None:
-        """Drop the replica's own prefix cache; what the sidecar holds stays."""
-        self._http.post("/admin/hbm/clear").raise_for_status()
+        """Drop the replica's own prefix cache, all of it; what the sidecar holds stays. Blocks that are still being
+        saved are pinned, and go when that has ended."""
+        end = time.monotonic() + CLEAR_S
+        while time.monotonic() < end:
+            self._http.post("/admin/hbm/clear").raise_for_status()
+            engine = self._http.get("/status.json").json()["engine"]
+            if not engine["pages_cached"] and not engine["pages_pinned"]:
+                return
+            time.sleep(0.02)
+        raise DemoError(f"replica {self.name} still held blocks {CLEAR_S:.0f} s after they were cleared")
 
     def ask(self, document: str, question: str, max_tokens: int) -> Answer:
         body = {

