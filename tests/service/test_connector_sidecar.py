@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import gc
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -256,4 +257,9 @@ def test_memory_does_not_grow_when_the_sidecar_comes_and_goes(sidecar: Sidecar, 
         sidecar.start()
         engine.reattached()
     assert engine.save("last", prompt(4, seed=9), range(4)).saved == 4
-    assert arenas() <= 2  # the one in use, and one that the last copy may still hold
+    # The one in use, and one that the last copy may still hold. What else keeps one (the thread that fills the page
+    # table, a traceback's frames) ends by itself.
+    end = time.monotonic() + 10
+    while gc.collect() >= 0 and arenas() > 2:
+        assert time.monotonic() < end, "mappings of dead sidecars stay"
+        time.sleep(0.1)
