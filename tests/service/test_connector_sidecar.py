@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-import gc
 import time
 from collections.abc import Iterator
 from pathlib import Path
