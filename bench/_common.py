@@ -66,6 +66,14 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.loop.close()
 
+    def settle(self) -> None:
+        """Wait until what the engine saves in the background is saved, so that it does not burden who runs next."""
+        end = time.monotonic() + WAIT_S
+        while self.loop.connector is not None and self.loop.connector.status().save_bytes_in_flight:
+            if time.monotonic() > end:
+                raise RuntimeError("saves did not end")
+            time.sleep(0.01)
+
     def run(self, prompts: Sequence[Sequence[int]], max_tokens: int) -> tuple[float, float, list[Output]]:
         """All prompts at once, greedily, to max_tokens each; seconds to the first token of any, to the end of all, and
         the last output of each."""

@@ -26,6 +26,7 @@ def run() -> list[dict[str, object]]:
                 kind = list(engines)[(repeat + turn) % len(engines)]
                 prompts = random.integers(100, 40_000, (PROMPTS, PROMPT_TOKENS)).tolist()
                 _, elapsed, ends = engines[kind].run(prompts, OUTPUT_TOKENS)
+                engines[kind].settle()
                 if any(end.receipt is None or end.receipt.cached_tokens for end in ends):
                     raise RuntimeError("a prompt was reused; this benchmark is about those that are not")
                 if repeat >= 0:

@@ -19,7 +19,6 @@ PREFIX_TOKENS, TAIL_TOKENS = 2_000, 24
 BLOCK_TOKENS = 16
 REPEATS = 9
 COLD_REPEATS = 5
-SAVE_S = 30.0
 
 
 def run() -> list[dict[str, object]]:
@@ -32,7 +31,7 @@ def run() -> list[dict[str, object]]:
         for _ in range(COLD_REPEATS):
             cold.append(a.run([random.integers(100, 40_000, PREFIX_TOKENS + TAIL_TOKENS).tolist()], 1)[0])
         a.run([prefix], 1)
-        _await_saves(a)
+        a.settle()
         for repeat in range(-1, REPEATS):
             b.loop.clear_hbm()
             tail = random.integers(100, 40_000, TAIL_TOKENS).tolist()
@@ -53,14 +52,6 @@ def run() -> list[dict[str, object]]:
         {"metric": "replica.of_cold", "value": ttft_s / statistics.median(cold), "unit": "ratio", "of": "cold TTFT"},
         {"metric": "replica.of_limit", "value": ratio, "unit": "ratio", "of": of_limit},
     ]
-
-
-def _await_saves(engine: Engine) -> None:
-    end = time.monotonic() + SAVE_S
-    while engine.loop.connector is not None and engine.loop.connector.status().save_bytes_in_flight:
-        if time.monotonic() > end:
-            raise RuntimeError("saves did not end")
-        time.sleep(0.01)
 
 
 class Limit:
