@@ -23,7 +23,7 @@ $(VENV)/.engine: $(BIN)/pip pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.engine
-	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[engine,gpu,dev]'
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[engine,gpu,charts,dev]'
 	@touch $@
 
 $(MODEL): deploy/fetch_model.py | $(VENV)/.engine

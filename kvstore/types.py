@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, cast, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from ..proto import Namespace
+from ..proto import Namespace, RetentionRange
 from .arena import ArenaView
 
 
@@ -74,10 +74,16 @@ NO_SLOTS = Slots(np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0, np.u
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """What a look-up found: tokens by tier, and why the first full block beyond was not found ("" = all were)."""
+    """What a look-up found: tokens by tier, and why the first full block beyond was not found ("" = all were).
+
+    compute_s: what computing those tokens would take, as engines report; 0 = not known. load_s: what bringing them to
+    DRAM would take, as measured.
+    """
 
     tiers: Mapping[str, int]
     reason: str
+    compute_s: float = 0.0
+    load_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +93,14 @@ class Acquired:
     lease:  handle for release(); 0 if and only if `slots` is empty: then there is nothing to release.
     first:  ordinal of the block of slots[0] (= the `skip` asked for).
     slots:  the blocks from `first` on.
-    tiers:  tokens of `slots` by the tier they came from; sums to len(slots) * block_tokens.
+    tiers:  tokens of `slots` by the tier they came from, in the order of the slots: "dram", then lower tiers; sums to
+            len(slots) * block_tokens.
     reason: why the block behind the last one is not there: "" (all full blocks asked for are given), "never_seen",
             "evicted", "corrupt", "cleared", "not_committed" (someone is writing it now), "deadline",
-            "busy" (too many leases held), "disconnected", "error".
+            "slower_to_load" (it is in a lower tier, and computing it takes less), "full" (no room to bring it up),
+            "io" and "breaker" (the device failed, or is out of use), "busy" (too many leases held),
+            "disconnected", "error".
+    compute_s: seconds that computing these tokens would take, as engines report; 0 = not known.
     """
 
     lease: int
@@ -99,6 +109,7 @@ class Acquired:
     tiers: Mapping[str, int]
     reason: str
     arena: ArenaView | None = None
+    compute_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +161,13 @@ class StoreClient(Protocol):
         """
         ...
 
-    async def reserve(self, tokens: bytes, *, start: int, count: int) -> Reserved:
-        """Lease slots to write blocks start .. start+count-1 of `tokens`; present ones are left out."""
+    async def reserve(
+        self, tokens: bytes, *, start: int, count: int, retention: Sequence[RetentionRange] = ()
+    ) -> Reserved:
+        """Lease slots to write blocks start .. start+count-1 of `tokens`; present ones are left out.
+
+        retention: of ranges of block ordinals; the default for the others. Where two ranges overlap, the later wins.
+        """
         ...
 
     async def commit(self, lease: int, checksums: Sequence[int]) -> bool:
@@ -168,6 +184,23 @@ class StoreClient(Protocol):
 
     async def release(self, lease: int, *, corrupt: Sequence[int] = ()) -> None:
         """End a read lease. corrupt: positions in Acquired.slots whose checksum failed; they leave the store."""
+        ...
+
+    async def retain(self, tokens: bytes, retention: Sequence[RetentionRange]) -> None:
+        """Set the retention of blocks of `tokens` that are stored, in whatever tier. No answer."""
+        ...
+
+    async def prefetch(self, ticket: int, tokens: bytes, *, skip: int) -> None:
+        """Begin to bring `tokens` up to DRAM, where that pays, for a request that will acquire them soon. Pins
+        nothing; no answer. ticket: the caller's, for cancel_prefetch."""
+        ...
+
+    async def cancel_prefetch(self, ticket: int) -> None:
+        """The request will not come. Unknown tickets are ignored; what is being read still arrives."""
+        ...
+
+    async def observe(self, prefills: Sequence[tuple[int, int, float]]) -> None:
+        """What prefill took in the engine: (tokens of context before, tokens computed, seconds) each. No answer."""
         ...
 
     async def close(self) -> None:

@@ -1,6 +1,16 @@
-"""The wire contract, the block layout and the namespace. Imports nothing of ours."""
+"""The wire contract, the block layout, the namespace and retention. Imports nothing of ours."""
 
 from .layout import DTYPE_BYTES, PAGE_BYTES, BlockLayout, FieldError
 from .namespace import Namespace
+from .retention import DEFAULT_RETENTION, Retention, RetentionRange
 
-__all__ = ["DTYPE_BYTES", "PAGE_BYTES", "BlockLayout", "FieldError", "Namespace"]
+__all__ = [
+    "DEFAULT_RETENTION",
+    "DTYPE_BYTES",
+    "PAGE_BYTES",
+    "BlockLayout",
+    "FieldError",
+    "Namespace",
+    "Retention",
+    "RetentionRange",
+]

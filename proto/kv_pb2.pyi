@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ClientFrame(_message.Message):
-    __slots__ = ("id", "open", "lookup", "acquire", "release", "reserve", "commit", "abort", "goodbye", "before")
+    __slots__ = ("id", "open", "lookup", "acquire", "release", "reserve", "commit", "abort", "goodbye", "prefetch", "cancel_prefetch", "observe", "before")
     ID_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
     LOOKUP_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +17,9 @@ class ClientFrame(_message.Message):
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
+    PREFETCH_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_PREFETCH_FIELD_NUMBER: _ClassVar[int]
+    OBSERVE_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
     id: int
     open: Open
@@ -27,8 +30,11 @@ class ClientFrame(_message.Message):
     commit: Commit
     abort: Abort
     goodbye: Goodbye
+    prefetch: Prefetch
+    cancel_prefetch: CancelPrefetch
+    observe: Observe
     before: _containers.RepeatedCompositeFieldContainer[ClientFrame]
-    def __init__(self, id: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., lookup: _Optional[_Union[Lookup, _Mapping]] = ..., acquire: _Optional[_Union[Acquire, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., reserve: _Optional[_Union[Reserve, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., before: _Optional[_Iterable[_Union[ClientFrame, _Mapping]]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., lookup: _Optional[_Union[Lookup, _Mapping]] = ..., acquire: _Optional[_Union[Acquire, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., reserve: _Optional[_Union[Reserve, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., prefetch: _Optional[_Union[Prefetch, _Mapping]] = ..., cancel_prefetch: _Optional[_Union[CancelPrefetch, _Mapping]] = ..., observe: _Optional[_Union[Observe, _Mapping]] = ..., before: _Optional[_Iterable[_Union[ClientFrame, _Mapping]]] = ...) -> None: ...
 
 class ServerFrame(_message.Message):
     __slots__ = ("id", "opened", "refused", "found", "acquired", "reserved", "done", "invalid")
@@ -105,7 +111,7 @@ class Lookup(_message.Message):
     def __init__(self, tokens: _Optional[bytes] = ...) -> None: ...
 
 class Found(_message.Message):
-    __slots__ = ("tiers", "reason")
+    __slots__ = ("tiers", "reason", "compute_s", "load_s")
     class TiersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -115,9 +121,13 @@ class Found(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     TIERS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_S_FIELD_NUMBER: _ClassVar[int]
+    LOAD_S_FIELD_NUMBER: _ClassVar[int]
     tiers: _containers.ScalarMap[str, int]
     reason: str
-    def __init__(self, tiers: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ...) -> None: ...
+    compute_s: float
+    load_s: float
+    def __init__(self, tiers: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ..., compute_s: _Optional[float] = ..., load_s: _Optional[float] = ...) -> None: ...
 
 class Acquire(_message.Message):
     __slots__ = ("tokens", "skip", "deadline_s")
@@ -140,7 +150,7 @@ class Slots(_message.Message):
     def __init__(self, slots: _Optional[bytes] = ..., generations: _Optional[bytes] = ..., checksums: _Optional[bytes] = ...) -> None: ...
 
 class Acquired(_message.Message):
-    __slots__ = ("lease", "first", "slots", "tiers", "reason")
+    __slots__ = ("lease", "first", "slots", "tiers", "reason", "compute_s")
     class TiersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -153,12 +163,14 @@ class Acquired(_message.Message):
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     TIERS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_S_FIELD_NUMBER: _ClassVar[int]
     lease: int
     first: int
     slots: Slots
     tiers: _containers.ScalarMap[str, int]
     reason: str
-    def __init__(self, lease: _Optional[int] = ..., first: _Optional[int] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., tiers: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ...) -> None: ...
+    compute_s: float
+    def __init__(self, lease: _Optional[int] = ..., first: _Optional[int] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., tiers: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ..., compute_s: _Optional[float] = ...) -> None: ...
 
 class Release(_message.Message):
     __slots__ = ("lease", "corrupt")
@@ -169,14 +181,68 @@ class Release(_message.Message):
     def __init__(self, lease: _Optional[int] = ..., corrupt: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Reserve(_message.Message):
-    __slots__ = ("tokens", "start", "count")
+    __slots__ = ("tokens", "start", "count", "retention")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
     tokens: bytes
     start: int
     count: int
-    def __init__(self, tokens: _Optional[bytes] = ..., start: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+    retention: _containers.RepeatedCompositeFieldContainer[RetentionRange]
+    def __init__(self, tokens: _Optional[bytes] = ..., start: _Optional[int] = ..., count: _Optional[int] = ..., retention: _Optional[_Iterable[_Union[RetentionRange, _Mapping]]] = ...) -> None: ...
+
+class RetentionSpec(_message.Message):
+    __slots__ = ("priority", "ttl_s", "pinned")
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    TTL_S_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FIELD_NUMBER: _ClassVar[int]
+    priority: int
+    ttl_s: float
+    pinned: bool
+    def __init__(self, priority: _Optional[int] = ..., ttl_s: _Optional[float] = ..., pinned: _Optional[bool] = ...) -> None: ...
+
+class RetentionRange(_message.Message):
+    __slots__ = ("start", "end", "retention")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    start: int
+    end: int
+    retention: RetentionSpec
+    def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ..., retention: _Optional[_Union[RetentionSpec, _Mapping]] = ...) -> None: ...
+
+class Prefetch(_message.Message):
+    __slots__ = ("ticket", "tokens", "skip")
+    TICKET_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SKIP_FIELD_NUMBER: _ClassVar[int]
+    ticket: int
+    tokens: bytes
+    skip: int
+    def __init__(self, ticket: _Optional[int] = ..., tokens: _Optional[bytes] = ..., skip: _Optional[int] = ...) -> None: ...
+
+class CancelPrefetch(_message.Message):
+    __slots__ = ("ticket",)
+    TICKET_FIELD_NUMBER: _ClassVar[int]
+    ticket: int
+    def __init__(self, ticket: _Optional[int] = ...) -> None: ...
+
+class Observe(_message.Message):
+    __slots__ = ("prefills",)
+    PREFILLS_FIELD_NUMBER: _ClassVar[int]
+    prefills: _containers.RepeatedCompositeFieldContainer[Prefill]
+    def __init__(self, prefills: _Optional[_Iterable[_Union[Prefill, _Mapping]]] = ...) -> None: ...
+
+class Prefill(_message.Message):
+    __slots__ = ("first", "tokens", "seconds")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    tokens: int
+    seconds: float
+    def __init__(self, first: _Optional[int] = ..., tokens: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class Reserved(_message.Message):
     __slots__ = ("lease", "blocks", "slots", "reason")
@@ -241,18 +307,56 @@ class StatusReply(_message.Message):
     def __init__(self, boot_id: _Optional[bytes] = ..., package_version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., tiers: _Optional[_Iterable[_Union[TierStatus, _Mapping]]] = ..., namespaces: _Optional[_Iterable[_Union[NamespaceStatus, _Mapping]]] = ..., sessions: _Optional[_Iterable[_Union[SessionStatus, _Mapping]]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., check_error: _Optional[str] = ...) -> None: ...
 
 class TierStatus(_message.Message):
-    __slots__ = ("name", "capacity_bytes", "used_bytes", "leased_bytes", "reserved_bytes")
+    __slots__ = ("name", "capacity_bytes", "used_bytes", "leased_bytes", "reserved_bytes", "blocks", "devices", "latency_s", "bytes_per_s")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_BYTES_FIELD_NUMBER: _ClassVar[int]
     USED_BYTES_FIELD_NUMBER: _ClassVar[int]
     LEASED_BYTES_FIELD_NUMBER: _ClassVar[int]
     RESERVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    LATENCY_S_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
     name: str
     capacity_bytes: int
     used_bytes: int
     leased_bytes: int
     reserved_bytes: int
-    def __init__(self, name: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., leased_bytes: _Optional[int] = ..., reserved_bytes: _Optional[int] = ...) -> None: ...
+    blocks: int
+    devices: _containers.RepeatedCompositeFieldContainer[DeviceStatus]
+    latency_s: float
+    bytes_per_s: float
+    def __init__(self, name: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., leased_bytes: _Optional[int] = ..., reserved_bytes: _Optional[int] = ..., blocks: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., latency_s: _Optional[float] = ..., bytes_per_s: _Optional[float] = ...) -> None: ...
+
+class DeviceStatus(_message.Message):
+    __slots__ = ("path", "state", "capacity_bytes", "used_bytes", "live_bytes", "written_bytes", "accepted_bytes", "read_bytes", "errors", "budget_left_bytes", "direct", "segments", "foreign_segments")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LIVE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    READ_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    BUDGET_LEFT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DIRECT_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    FOREIGN_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    state: str
+    capacity_bytes: int
+    used_bytes: int
+    live_bytes: int
+    written_bytes: int
+    accepted_bytes: int
+    read_bytes: int
+    errors: int
+    budget_left_bytes: int
+    direct: bool
+    segments: int
+    foreign_segments: int
+    def __init__(self, path: _Optional[str] = ..., state: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., live_bytes: _Optional[int] = ..., written_bytes: _Optional[int] = ..., accepted_bytes: _Optional[int] = ..., read_bytes: _Optional[int] = ..., errors: _Optional[int] = ..., budget_left_bytes: _Optional[int] = ..., direct: _Optional[bool] = ..., segments: _Optional[int] = ..., foreign_segments: _Optional[int] = ...) -> None: ...
 
 class NamespaceStatus(_message.Message):
     __slots__ = ("fingerprint", "label", "slot_bytes", "blocks", "bytes", "hit_tokens", "miss_tokens", "sessions")
@@ -289,7 +393,7 @@ class SessionStatus(_message.Message):
     def __init__(self, id: _Optional[int] = ..., client: _Optional[str] = ..., fingerprint: _Optional[bytes] = ..., read_leases: _Optional[int] = ..., reserved_slots: _Optional[int] = ...) -> None: ...
 
 class Counters(_message.Message):
-    __slots__ = ("hit_tokens", "miss_tokens", "evictions", "evictions_reused", "dropped_saves", "committed_blocks", "duplicate_blocks", "checksum_failures", "acquires", "sessions_opened")
+    __slots__ = ("hit_tokens", "miss_tokens", "evictions", "evictions_reused", "dropped_saves", "committed_blocks", "duplicate_blocks", "checksum_failures", "acquires", "sessions_opened", "promoted_blocks", "demoted_blocks", "dropped_demotions", "failed_loads", "tier_evictions", "prefetched_blocks", "saved_s", "read_bytes", "written_bytes")
     class HitTokensEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -325,6 +429,62 @@ class Counters(_message.Message):
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class PromotedBlocksEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class DemotedBlocksEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class DroppedDemotionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class FailedLoadsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class TierEvictionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class PrefetchedBlocksEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class ReadBytesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class WrittenBytesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MISS_TOKENS_FIELD_NUMBER: _ClassVar[int]
     EVICTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -335,6 +495,15 @@ class Counters(_message.Message):
     CHECKSUM_FAILURES_FIELD_NUMBER: _ClassVar[int]
     ACQUIRES_FIELD_NUMBER: _ClassVar[int]
     SESSIONS_OPENED_FIELD_NUMBER: _ClassVar[int]
+    PROMOTED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    DEMOTED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_DEMOTIONS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_LOADS_FIELD_NUMBER: _ClassVar[int]
+    TIER_EVICTIONS_FIELD_NUMBER: _ClassVar[int]
+    PREFETCHED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    SAVED_S_FIELD_NUMBER: _ClassVar[int]
+    READ_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_BYTES_FIELD_NUMBER: _ClassVar[int]
     hit_tokens: _containers.ScalarMap[str, int]
     miss_tokens: _containers.ScalarMap[str, int]
     evictions: _containers.ScalarMap[str, int]
@@ -345,7 +514,16 @@ class Counters(_message.Message):
     checksum_failures: int
     acquires: int
     sessions_opened: int
-    def __init__(self, hit_tokens: _Optional[_Mapping[str, int]] = ..., miss_tokens: _Optional[_Mapping[str, int]] = ..., evictions: _Optional[_Mapping[str, int]] = ..., evictions_reused: _Optional[_Mapping[str, int]] = ..., dropped_saves: _Optional[_Mapping[str, int]] = ..., committed_blocks: _Optional[int] = ..., duplicate_blocks: _Optional[int] = ..., checksum_failures: _Optional[int] = ..., acquires: _Optional[int] = ..., sessions_opened: _Optional[int] = ...) -> None: ...
+    promoted_blocks: _containers.ScalarMap[str, int]
+    demoted_blocks: _containers.ScalarMap[str, int]
+    dropped_demotions: _containers.ScalarMap[str, int]
+    failed_loads: _containers.ScalarMap[str, int]
+    tier_evictions: _containers.ScalarMap[str, int]
+    prefetched_blocks: _containers.ScalarMap[str, int]
+    saved_s: float
+    read_bytes: _containers.ScalarMap[str, int]
+    written_bytes: _containers.ScalarMap[str, int]
+    def __init__(self, hit_tokens: _Optional[_Mapping[str, int]] = ..., miss_tokens: _Optional[_Mapping[str, int]] = ..., evictions: _Optional[_Mapping[str, int]] = ..., evictions_reused: _Optional[_Mapping[str, int]] = ..., dropped_saves: _Optional[_Mapping[str, int]] = ..., committed_blocks: _Optional[int] = ..., duplicate_blocks: _Optional[int] = ..., checksum_failures: _Optional[int] = ..., acquires: _Optional[int] = ..., sessions_opened: _Optional[int] = ..., promoted_blocks: _Optional[_Mapping[str, int]] = ..., demoted_blocks: _Optional[_Mapping[str, int]] = ..., dropped_demotions: _Optional[_Mapping[str, int]] = ..., failed_loads: _Optional[_Mapping[str, int]] = ..., tier_evictions: _Optional[_Mapping[str, int]] = ..., prefetched_blocks: _Optional[_Mapping[str, int]] = ..., saved_s: _Optional[float] = ..., read_bytes: _Optional[_Mapping[str, int]] = ..., written_bytes: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class ClearRequest(_message.Message):
     __slots__ = ("fingerprint",)
@@ -384,3 +562,55 @@ class NamespaceSpec(_message.Message):
     producer: str
     label: str
     def __init__(self, weights_digest: _Optional[bytes] = ..., adapter_digest: _Optional[bytes] = ..., kv_heads: _Optional[int] = ..., layers: _Optional[int] = ..., planes: _Optional[int] = ..., block_tokens: _Optional[int] = ..., head_dim: _Optional[int] = ..., dtype: _Optional[str] = ..., first_layer: _Optional[int] = ..., producer: _Optional[str] = ..., label: _Optional[str] = ...) -> None: ...
+
+class RetainRequest(_message.Message):
+    __slots__ = ("fingerprint", "tokens", "retention", "set")
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    SET_FIELD_NUMBER: _ClassVar[int]
+    fingerprint: bytes
+    tokens: bytes
+    retention: RetentionSpec
+    set: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, fingerprint: _Optional[bytes] = ..., tokens: _Optional[bytes] = ..., retention: _Optional[_Union[RetentionSpec, _Mapping]] = ..., set: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RetainReply(_message.Message):
+    __slots__ = ("blocks",)
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    blocks: int
+    def __init__(self, blocks: _Optional[int] = ...) -> None: ...
+
+class FlushRequest(_message.Message):
+    __slots__ = ("deadline_s",)
+    DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
+    deadline_s: float
+    def __init__(self, deadline_s: _Optional[float] = ...) -> None: ...
+
+class FlushReply(_message.Message):
+    __slots__ = ("done", "pending_blocks")
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    PENDING_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    done: bool
+    pending_blocks: int
+    def __init__(self, done: _Optional[bool] = ..., pending_blocks: _Optional[int] = ...) -> None: ...
+
+class TraceRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class TraceEvent(_message.Message):
+    __slots__ = ("timestamp_s", "input_length", "hashes", "block_tokens", "namespace", "lost")
+    TIMESTAMP_S_FIELD_NUMBER: _ClassVar[int]
+    INPUT_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    HASHES_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    timestamp_s: float
+    input_length: int
+    hashes: _containers.RepeatedScalarFieldContainer[int]
+    block_tokens: int
+    namespace: bytes
+    lost: int
+    def __init__(self, timestamp_s: _Optional[float] = ..., input_length: _Optional[int] = ..., hashes: _Optional[_Iterable[int]] = ..., block_tokens: _Optional[int] = ..., namespace: _Optional[bytes] = ..., lost: _Optional[int] = ...) -> None: ...

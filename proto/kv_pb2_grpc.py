@@ -49,6 +49,21 @@ class KVStoreStub:
                 request_serializer=kvterrace_dot_proto_dot_kv__pb2.ClearRequest.SerializeToString,
                 response_deserializer=kvterrace_dot_proto_dot_kv__pb2.ClearReply.FromString,
                 _registered_method=True)
+        self.Retain = channel.unary_unary(
+                '/kvterrace.v1.KVStore/Retain',
+                request_serializer=kvterrace_dot_proto_dot_kv__pb2.RetainRequest.SerializeToString,
+                response_deserializer=kvterrace_dot_proto_dot_kv__pb2.RetainReply.FromString,
+                _registered_method=True)
+        self.Flush = channel.unary_unary(
+                '/kvterrace.v1.KVStore/Flush',
+                request_serializer=kvterrace_dot_proto_dot_kv__pb2.FlushRequest.SerializeToString,
+                response_deserializer=kvterrace_dot_proto_dot_kv__pb2.FlushReply.FromString,
+                _registered_method=True)
+        self.Trace = channel.unary_stream(
+                '/kvterrace.v1.KVStore/Trace',
+                request_serializer=kvterrace_dot_proto_dot_kv__pb2.TraceRequest.SerializeToString,
+                response_deserializer=kvterrace_dot_proto_dot_kv__pb2.TraceEvent.FromString,
+                _registered_method=True)
 
 
 class KVStoreServicer:
@@ -75,6 +90,26 @@ class KVStoreServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Retain(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Flush(self, request, context):
+        """Returns once every block that was to be written to NVMe is written and synced.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Trace(self, request, context):
+        """What is asked of the store from now on, one event a request, as salted hashes; token ids never leave.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_KVStoreServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -92,6 +127,21 @@ def add_KVStoreServicer_to_server(servicer, server):
                     servicer.Clear,
                     request_deserializer=kvterrace_dot_proto_dot_kv__pb2.ClearRequest.FromString,
                     response_serializer=kvterrace_dot_proto_dot_kv__pb2.ClearReply.SerializeToString,
+            ),
+            'Retain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Retain,
+                    request_deserializer=kvterrace_dot_proto_dot_kv__pb2.RetainRequest.FromString,
+                    response_serializer=kvterrace_dot_proto_dot_kv__pb2.RetainReply.SerializeToString,
+            ),
+            'Flush': grpc.unary_unary_rpc_method_handler(
+                    servicer.Flush,
+                    request_deserializer=kvterrace_dot_proto_dot_kv__pb2.FlushRequest.FromString,
+                    response_serializer=kvterrace_dot_proto_dot_kv__pb2.FlushReply.SerializeToString,
+            ),
+            'Trace': grpc.unary_stream_rpc_method_handler(
+                    servicer.Trace,
+                    request_deserializer=kvterrace_dot_proto_dot_kv__pb2.TraceRequest.FromString,
+                    response_serializer=kvterrace_dot_proto_dot_kv__pb2.TraceEvent.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -175,6 +225,87 @@ class KVStore:
             '/kvterrace.v1.KVStore/Clear',
             kvterrace_dot_proto_dot_kv__pb2.ClearRequest.SerializeToString,
             kvterrace_dot_proto_dot_kv__pb2.ClearReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Retain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvterrace.v1.KVStore/Retain',
+            kvterrace_dot_proto_dot_kv__pb2.RetainRequest.SerializeToString,
+            kvterrace_dot_proto_dot_kv__pb2.RetainReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Flush(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvterrace.v1.KVStore/Flush',
+            kvterrace_dot_proto_dot_kv__pb2.FlushRequest.SerializeToString,
+            kvterrace_dot_proto_dot_kv__pb2.FlushReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Trace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/kvterrace.v1.KVStore/Trace',
+            kvterrace_dot_proto_dot_kv__pb2.TraceRequest.SerializeToString,
+            kvterrace_dot_proto_dot_kv__pb2.TraceEvent.FromString,
             options,
             channel_credentials,
             insecure,

@@ -4,18 +4,23 @@ What every tier promises (tests/unit/kvstore/test_tier_contract.py holds each of
 
 - One answer for each item, in order, told apart by type. Trouble is an answer, never an exception, and one item's
   trouble is not its neighbour's.
-- `get` answers Hit only after identity (key, parent, token ids), length and checksum held; `into` then has the block.
-  After any other answer the content of `into` is undefined, and a block that failed is gone from the tier.
+- `get` answers Hit only after identity (namespace, key, parent, token ids), length and checksum held; `into` then has
+  the block. After any other answer the content of `into` is undefined, and a block that is corrupt is gone from the
+  tier.
 - `put` answers Stored only once the block can be got. It has copied the payload, or written it, when it returns. A
   block that is there already is Stored again without a second copy.
 - Capacity is a hard cap at every moment. `usage` counts what is there, from a restart on.
-- No verb waits beyond `deadline_s`; what is not done by then is answered Failed("deadline").
+- No verb waits beyond `deadline_s`; what is not done by then is answered Failed("deadline"), at once.
+- A device call cannot be called back: a Failed whose `until` is set says that the tier may still write to `into` (or
+  read from the payload) until that event. Whoever owns the memory keeps it until then.
 - After close(), everything is a Miss or a Rejected("closed").
 
-Used from one event loop. The arena itself is not behind this Protocol: engines lease its slots, they do not copy out of
+Which blocks leave when a tier is full is the caller's to say, by `drop`: it knows which prefixes they belong to. A tier
+that has no room rejects what is put with "full", unless it says otherwise. Used from one event loop. The arena itself is not behind this Protocol: engines lease its slots, they do not copy out of
 it. `get` reads straight into such slots, `put` straight out of them; the caller holds a lease on them until it returns.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -23,26 +28,39 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ...proto import DEFAULT_RETENTION, Retention
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wanted:
-    """A block to get. key, parent: chained block keys; tokens: packed, the block's own; into: uint8 [block_bytes]."""
+    """A block to get. fingerprint: of its namespace; key, parent: chained block keys; tokens: packed, the block's own.
 
+    into: uint8, contiguous, block_bytes or more; what lies behind block_bytes may be overwritten. Memory that begins
+    at a multiple of 4096 and reaches to the next one behind the block is filled without a copy.
+    """
+
+    fingerprint: bytes
     key: bytes
     parent: bytes
     tokens: bytes
+    block_bytes: int
     into: NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Record:
-    """A block to put. payload: uint8 [block_bytes]; checksum: its xxh3-64. Others as in Wanted."""
+    """A block to put. payload: uint8, contiguous, block_bytes or more (what lies behind is padding, of any content);
+    checksum: xxh3-64 of the block's block_bytes; hash_name: of the algorithm of its keys. Others as in Wanted."""
 
+    fingerprint: bytes
     key: bytes
     parent: bytes
     tokens: bytes
+    block_bytes: int
     payload: NDArray[np.uint8]
     checksum: int
+    hash_name: str = "sha256"
+    retention: Retention = DEFAULT_RETENTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +77,11 @@ class Miss:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The tier has, or had, the block and could not give or take it: "corrupt", "deadline", "io"."""
+    """The tier has, or had, the block and could not give or take it: "corrupt", "deadline", "io", "breaker" (the device
+    is out of use for now). until: see the module; None = the memory is free now."""
 
     reason: str
+    until: asyncio.Event | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +91,8 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Not taken, on purpose: "disabled", "too_large", "corrupt" (payload and checksum do not fit), "closed"."""
+    """Not taken, on purpose: "disabled", "too_large", "corrupt" (payload and checksum do not fit), "full", "budget" (of
+    writes, for today), "busy" (too much is being written), "closed"."""
 
     reason: str
 
