@@ -1,8 +1,10 @@
 """The prefix index: keys, the radix tree over token blocks, leases on paths, eviction order."""
 
-from .index import Insertion, Match, PrefixIndex, Removed, Snapshot
+from .index import PrefixIndex
 from .keys import HASH_BYTES, SEED_BYTES, Extras, block_keys
 from .policy import EvictionPolicy, LeafView, Lru, S3Fifo
+from .results import Insertion, Match, Removed, Snapshot
+from .retention import Retentions
 from .tokens import TOKEN_BYTES, pack_tokens, unpack_tokens
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "Match",
     "PrefixIndex",
     "Removed",
+    "Retentions",
     "S3Fifo",
     "Snapshot",
     "block_keys",

@@ -8,8 +8,7 @@ tips. The index holds no bytes of KV, only the payload number its owner gave. Us
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -19,73 +18,18 @@ from .keycache import KeyCache
 from .keys import SEED_BYTES, Extras
 from .leases import Leases
 from .policy import EvictionPolicy, Lru
+from .results import Insertion, Match, Removed, Snapshot
+from .retention import RetentionColumns, Retentions
 from .tokens import TOKEN_BYTES
 from .tree import Node, Tree
 
 Numbers = NDArray[np.int32]
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
-    """The known prefix of some tokens at the moment of the question."""
-
-    blocks: Numbers
-    """Block numbers, root first; int32, read-only."""
-    tokens: int
-    """Tokens matched: whole blocks."""
-
-    def __len__(self) -> int:
-        return len(self.blocks)
-
-    @property
-    def last(self) -> int:
-        """The deepest matched block, the one to lease; -1 if there is none."""
-        return int(self.blocks[-1]) if len(self.blocks) else -1
-
-
-@dataclass(frozen=True, slots=True)
-class Insertion:
-    """What `insert` did."""
-
-    blocks: Numbers
-    """All blocks of the path, root first; int32."""
-    existing: int
-    """How many of them, a leading run, were there before and kept their value."""
-
-
-class Removed(NamedTuple):
-    """The facts of a block that has left the index."""
-
-    block: int
-    value: int
-    hits: int
-    last_use: float
-    inserted_at: float
-    orphan: bool = False
-    """Somebody may still be reading it: its payload is free only once `release` hands the block back."""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """All blocks, parents before children; one row a block."""
-
-    blocks: Numbers
-    parents: Numbers
-    """Block number of the parent, -1 below the root; int32."""
-    tokens: NDArray[np.int32]
-    """Token ids, [blocks, block_tokens]."""
-    values: NDArray[np.int64]
-    hits: NDArray[np.uint32]
-    last_use: NDArray[np.float64]
-    inserted_at: NDArray[np.float64]
-    extras: dict[int, bytes]
-    """By block number, for blocks that have any."""
-
-
 class PrefixIndex:
     """See the module. Costs, for a prompt of n blocks: match and insert O(n) memory comparison and copying, and
     O(branch points) in Python; lease O(branch points), 1 if the path is pinned; eviction O(log leaves) a block,
-    amortised. Memory: about 130 bytes a block of 16 tokens plus 0.7 KB a branch; 32 more a block once keys are asked.
+    amortised. Memory: about 136 bytes a block of 16 tokens plus 0.7 KB a branch; 32 more a block once keys are asked.
     """
 
     def __init__(
@@ -115,6 +59,7 @@ class PrefixIndex:
         self._columns.add("hits", np.uint32, 0)
         self._columns.add("last_use", np.float64, None)
         self._columns.add("inserted_at", np.float64, None)
+        self._retentions = RetentionColumns(self._columns)
         self._keys = KeyCache(self._tree, self._columns, seed, hash_name)
         self._policy = policy or Lru()
         self._policy.bind(self, self._columns)
@@ -131,6 +76,11 @@ class PrefixIndex:
     def orphans(self) -> int:
         """Removed blocks that are still being read."""
         return self._leases.orphans
+
+    @property
+    def pinned(self) -> int:
+        """Blocks marked pinned by `retain`; nothing to do with leases."""
+        return self._retentions.pinned
 
     def match(self, tokens: bytes, *, limit: int | None = None, extras: Extras | None = None) -> Match:
         """The longest known prefix of packed tokens, in full blocks, at most `limit` of them. Changes nothing."""
@@ -183,6 +133,31 @@ class PrefixIndex:
         """Payloads of these blocks, int64, a copy. Orphans have theirs until they are handed back."""
         return self._columns["value"][np.asarray(blocks, dtype=np.int32)]
 
+    def retain(
+        self,
+        blocks: Sequence[int] | Numbers,
+        *,
+        priority: int | NDArray[Any] | None = None,
+        ttl_s: float | NDArray[Any] | None = None,
+        pinned: bool | NDArray[Any] | None = None,
+    ) -> None:
+        """Say how much these blocks (each named once) are worth keeping; None leaves a fact as it is, an array has a
+        row a block. Priority 0..100 (new blocks: 50), seconds without use until it may leave first (0: never), leaves
+        last. It is advice: obeyed by a policy that minds it (`Retained`), never so that nothing can leave. KeyError for
+        a block that is not in the index and ValueError for a value out of range, both without a change."""
+        numbers = np.asarray(blocks, dtype=np.int32)
+        if not len(numbers):
+            return
+        self._require(numbers)
+        self._retentions.write(numbers, priority, ttl_s, pinned)
+        self._policy.retained(numbers)
+        for ident in np.unique(self._columns["node"][numbers]).tolist():
+            self._policy.offer(ident)
+
+    def retention(self, blocks: Sequence[int] | Numbers) -> Retentions:
+        """What `retain` said about these blocks. Those that just left the index still have theirs, until `insert`."""
+        return self._retentions.of(blocks)
+
     def lease(self, block: int) -> None:
         """Pin a block and the path to it, counted. KeyError when it is not in the index."""
         self._leases.lease(block)
@@ -220,6 +195,7 @@ class PrefixIndex:
         numbers = np.array(gone, dtype=np.int32)
         self._columns["node"][numbers] = -1
         self._policy.dropped(numbers)
+        self._retentions.left(numbers)
         self._policy.offer(left.id)
         self._count -= len(numbers)
         removed = self._facts(numbers)
@@ -242,6 +218,7 @@ class PrefixIndex:
             policy.offer(tree.drop_tail(node, count).id)
         numbers = np.array(victims, dtype=np.int32)
         self._columns["node"][numbers] = -1
+        self._retentions.left(numbers)
         self._columns.free(numbers)
         self._count -= len(numbers)
         return self._facts(numbers)
@@ -335,6 +312,7 @@ class PrefixIndex:
         self._columns.check(live | orphans)
         assert not live & orphans, "an orphan is in the tree"
         assert len(live) == self._count, "blocks miscounted"
+        self._retentions.check(live)
         tips = {node.id for node in self._tree.below(self._tree.root) if self.tail(node.id) >= 0}
         self._policy.check(tips)
 

@@ -54,6 +54,10 @@ class EvictionPolicy(Protocol):
         """One hit on each of these blocks."""
         ...
 
+    def retained(self, blocks: Numbers) -> None:
+        """The `ret.*` columns of these blocks were written; their leaves are offered next."""
+        ...
+
     def offer(self, leaf: int) -> None:
         """The leaf may be a candidate. O(log leaves)."""
         ...
@@ -150,6 +154,9 @@ class Lru:
         self._clock += 1
         self._columns["lru.rank"][blocks] = self._clock
 
+    def retained(self, blocks: Numbers) -> None:
+        """Nothing to do: retention is `Retained`'s business."""
+
     def offer(self, leaf: int) -> None:
         tail = self._leaves.tail(leaf)
         if tail >= 0:
@@ -242,6 +249,9 @@ class S3Fifo:
     def touched(self, blocks: Numbers) -> None:
         hits = self._columns["s3.hits"]
         hits[blocks] = np.minimum(hits[blocks] + 1, 3)
+
+    def retained(self, blocks: Numbers) -> None:
+        """Nothing to do: retention is `Retained`'s business."""
 
     def offer(self, leaf: int) -> None:
         tail = self._leaves.tail(leaf)
