@@ -16,8 +16,10 @@ What every tier promises (tests/unit/kvstore/test_tier_contract.py holds each of
 - After close(), everything is a Miss or a Rejected("closed").
 
 Which blocks leave when a tier is full is the caller's to say, by `drop`: it knows which prefixes they belong to. A tier
-that has no room rejects what is put with "full", unless it says otherwise. Used from one event loop. The arena itself is not behind this Protocol: engines lease its slots, they do not copy out of
-it. `get` reads straight into such slots, `put` straight out of them; the caller holds a lease on them until it returns.
+that has no room rejects what is put with "full", unless it says otherwise. Used from one event loop.
+
+The arena itself is not behind this Protocol: engines lease its slots, they do not copy out of it. `get` reads straight
+into such slots, `put` straight out of them; the caller holds a lease on them until it returns.
 """
 
 import asyncio
@@ -50,7 +52,8 @@ class Wanted:
 @dataclass(frozen=True, slots=True, eq=False)
 class Record:
     """A block to put. payload: uint8, contiguous, block_bytes or more (what lies behind is padding, of any content);
-    checksum: xxh3-64 of the block's block_bytes; hash_name: of the algorithm of its keys. Others as in Wanted."""
+    checksum: xxh3-64 of the block's block_bytes; hash_name: of the algorithm of its keys; itemsize: bytes
+    of the payload's elements, for codecs. Others as in Wanted."""
 
     fingerprint: bytes
     key: bytes
@@ -61,6 +64,7 @@ class Record:
     checksum: int
     hash_name: str = "sha256"
     retention: Retention = DEFAULT_RETENTION
+    itemsize: int = 1
 
 
 @dataclass(frozen=True, slots=True)
