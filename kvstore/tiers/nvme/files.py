@@ -11,12 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
-Buffer: TypeAlias = memoryview | NDArray[np.uint8]
-"""Contiguous bytes, writable where they are read into."""
-
 Access: TypeAlias = Literal["create", "read", "write"]
 
 _FLAGS: dict[Access, int] = {
@@ -61,11 +55,11 @@ class Files(Protocol):
 
     def truncate(self, handle: int, size: int) -> None: ...
 
-    def preadv(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
-        """Fill the buffers in order; how many bytes came, which may be fewer. 0 = the file ends here."""
+    def preadv(self, handle: int, buffers: Sequence[memoryview], offset: int) -> int:
+        """Fill the buffers (contiguous bytes) in order; how many bytes came, which may be fewer. 0 = the file ends here."""
         ...
 
-    def pwritev(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
+    def pwritev(self, handle: int, buffers: Sequence[memoryview], offset: int) -> int:
         """Write the buffers in order; how many bytes were taken, which may be fewer."""
         ...
 
@@ -119,10 +113,10 @@ class OsFiles:
     def truncate(self, handle: int, size: int) -> None:
         os.ftruncate(handle, size)
 
-    def preadv(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
+    def preadv(self, handle: int, buffers: Sequence[memoryview], offset: int) -> int:
         return os.preadv(handle, buffers, offset)
 
-    def pwritev(self, handle: int, buffers: Sequence[Buffer], offset: int) -> int:
+    def pwritev(self, handle: int, buffers: Sequence[memoryview], offset: int) -> int:
         return os.pwritev(handle, buffers, offset)
 
     def fdatasync(self, handle: int) -> None:
