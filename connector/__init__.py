@@ -1,6 +1,7 @@
 """The connector: the piece between an engine and the store. Engines need what is listed here, and nothing below it."""
 
 from ..kvstore.errors import KvterraceError, SessionRefused
+from ..proto import Retention, RetentionRange
 from .base import ConnectorStatus, Event, KVConnector, LoadDone, Offer, SaveDone
 from .factory import Kind, LayoutMismatch, Model, Place, default_address, make_connector
 from .limits import ConnectorLimits
@@ -19,6 +20,8 @@ __all__ = [
     "NullConnector",
     "Offer",
     "Place",
+    "Retention",
+    "RetentionRange",
     "SaveDone",
     "SessionRefused",
     "default_address",

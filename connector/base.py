@@ -9,7 +9,8 @@ back through poll(). One request's **fetch cycle** is a small state machine:
                                        └──load──► (loading) ──LoadDone──────────► ended
 
 cancel() ends the first two states at once (no event follows); a load in flight ends with its LoadDone, because
-the copy may still be writing into the pages. Saves are independent of the cycle.
+the copy may still be writing into the pages. Saves are independent of the cycle, and so are the hints (prefetch,
+retain, observe): they have no event, and a store that is away or busy never learns of them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
+
+from ..proto import RetentionRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +29,8 @@ class Offer:
     blocks: full blocks on offer, the first one being block ordinal `hbm_blocks` of the request.
     tiers:  tokens by tier of those blocks ("dram", "nvme", "peer"); sums to blocks * block_tokens.
     reason: why it is not more; "" if all that was asked for is on offer, else the store's reason for the first
-            block that is missing ("never_seen", "evicted", ...), or "deadline", "disconnected", "busy", "error",
-            "disabled" (there is no store).
+            block that is missing ("never_seen", "evicted", "slower_to_load", "io", ...), or "deadline", "disconnected",
+            "busy", "error", "disabled" (there is no store).
     """
 
     request_id: str
@@ -43,12 +46,14 @@ class LoadDone:
     blocks_ok: leading pages that hold verified bytes; the engine computes all tokens behind them.
     tiers:     tokens by tier of those blocks; sums to blocks_ok * block_tokens.
     reason:    "" if every page is good, else "corrupt", "stale", "deadline", "cancelled", "disconnected", "error".
+    compute_s: what computing those blocks would have taken, as engines like this one report; 0 = not known.
     """
 
     request_id: str
     blocks_ok: int
     tiers: Mapping[str, int]
     reason: str
+    compute_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +79,13 @@ def _no_counts() -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorStatus:
-    """Counters since the start (and three gauges) of one connector, for receipts and metrics.
+    """Counters since the start (and four gauges) of one connector, for receipts and metrics.
 
     Counted in blocks and bytes, never as ratios. A fetch that found nothing is a miss, not a failure: `failures`
     counts, by reason, the fetches and loads that trouble made shorter (deadline, disconnected, corrupt, stale,
-    busy, cancelled, error); `misses` counts the offers by the store's own reasons. `dropped_saves` is in blocks.
+    busy, cancelled, error, and a lower tier's io and breaker); `misses` counts the offers by the store's own reasons.
+    `dropped_saves` is in blocks. `prefetches` counts those that were taken, `prefetches_in_flight` those of them that
+    are neither cancelled nor followed by their request's fetch.
     """
 
     kind: str
@@ -92,12 +99,14 @@ class ConnectorStatus:
     saved_blocks: int = 0
     saved_bytes: int = 0
     corrupt_blocks: int = 0
+    prefetches: int = 0
     misses: Mapping[str, int] = field(default_factory=_no_counts)
     failures: Mapping[str, int] = field(default_factory=_no_counts)
     dropped_saves: Mapping[str, int] = field(default_factory=_no_counts)
     fetches_in_flight: int = 0
     loads_in_flight: int = 0
     save_bytes_in_flight: int = 0
+    prefetches_in_flight: int = 0
 
 
 class KVConnector(Protocol):
@@ -136,8 +145,18 @@ class KVConnector(Protocol):
         """The standing offer is not wanted (no pages): its pins go. No event; unknown ids are ignored."""
         ...
 
-    def save(self, request_id: str, tokens: bytes, start: int, pages: Sequence[int]) -> None:
+    def save(
+        self,
+        request_id: str,
+        tokens: bytes,
+        start: int,
+        pages: Sequence[int],
+        retention: Sequence[RetentionRange] = (),
+    ) -> None:
         """Store the full blocks start..start+len(pages)-1 of `tokens` from these pages; answered by one SaveDone.
+
+        retention: of ranges of block ordinals of the prompt, those outside of this save included; blocks in none have
+        the default. It also reaches blocks that turn out to be there already.
 
         When the backlog is full, the store is away or has no room, the save is dropped, counted by reason, and
         SaveDone(saved=0) follows. Pages are read after the GPU work queued so far on the caller's current stream.
@@ -145,11 +164,28 @@ class KVConnector(Protocol):
         ...
 
     def cancel(self, request_id: str) -> None:
-        """The request is aborted or preempted: drop its cycle and its pins.
+        """The request is aborted or preempted: drop its cycle, its pins and its prefetch.
 
         After the call no Offer of this request comes out of poll(). A load in flight still ends in one LoadDone;
         saves go on to their SaveDone (their bytes are good). Unknown ids are ignored.
         """
+        ...
+
+    def retain(self, tokens: bytes, retention: Sequence[RetentionRange]) -> None:
+        """Set the retention of blocks of `tokens` that are stored, those of earlier save()s included. A hint."""
+        ...
+
+    def prefetch(self, request_id: str, tokens: bytes, hbm_blocks: int) -> bool:
+        """The request will fetch() these full blocks, beyond those in HBM, soon: the store may bring them nearer.
+
+        A hint that pins nothing; it stands until fetch() or cancel() of the same id. False: not taken (too many stand,
+        or there is no store at the moment); ask again later.
+        """
+        ...
+
+    def observe(self, first: int, tokens: int, seconds: float) -> None:
+        """The engine computed `tokens` tokens behind a context of `first`, alone, in so many seconds. A hint, from
+        which the store learns what its blocks are worth. Costs next to nothing; call it for each such step."""
         ...
 
     def poll(self) -> list[Event]:

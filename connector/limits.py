@@ -12,9 +12,11 @@ class ConnectorLimits:
     acquire_deadline_s:  from fetch() to its Offer.
     load_base_s, load_bytes_per_s: a load of n bytes may take load_base_s + n / load_bytes_per_s; blocks whose copy
         has not begun by then are given up.
-    save_deadline_s:     for each of the store's two answers to a save (reserve, commit), and for its copy.
+    save_deadline_s:     for each of the store's two answers to a save (reserve, commit), for its copy, and for a hint.
     save_backlog_bytes:  bytes of saves in flight; a save that would exceed it is dropped, unless it is the only one.
-    max_calls:           fetches and saves waiting for the store; one more is answered "busy".
+    max_calls:           fetches, saves and hints waiting for the store; one more is answered "busy".
+    max_prefetches:      prefetches that stand; one more is not taken.
+    observe_every_s:     how long prefill observations are collected before they are sent together.
     late_s:              how long a late answer is awaited, so that the lease it brings is given back.
     copy_threads:        threads that copy and verify.
     close_s:             how long close() waits for saves in flight, and again for the store's goodbye.
@@ -26,6 +28,8 @@ class ConnectorLimits:
     save_deadline_s: float = 2.0
     save_backlog_bytes: int = 1 << 30
     max_calls: int = 1024
+    max_prefetches: int = 256
+    observe_every_s: float = 0.1
     late_s: float = 30.0
     copy_threads: int = 2
     close_s: float = 2.0

@@ -30,9 +30,14 @@ class Link:
         """Whether there is a store at the moment. Any thread may ask: it reads one attribute, once."""
         return self.client.arena is not None
 
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block's packed tokens."""
+        return self.layout.block_tokens * TOKEN_BYTES
+
     def prefix(self, tokens: bytes, blocks: int) -> bytes:
         """The first `blocks` full blocks of packed tokens."""
-        return tokens[: blocks * self.layout.block_tokens * TOKEN_BYTES]
+        return tokens[: blocks * self.block_bytes]
 
     def give_back(self, lease: int, corrupt: tuple[int, ...] = ()) -> None:
         """Release a read lease in the background. Once the bridge is closed the session's end has done it."""

@@ -1,7 +1,7 @@
 """LocalConnector: both halves in one process, for the bundled engine, over any StoreClient.
 
 It owns the bridge, the copy threads and the outbox, and wires them; what happens to a fetch is in scheduler.py, to a
-save in saves.py, to the bytes in worker.py. Methods are the engine's thread's.
+save in saves.py, to the bytes in worker.py, and what is merely told in hints.py. Methods are the engine's thread's.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from ..kvstore.types import StoreClient
-from ..proto import BlockLayout
+from ..proto import BlockLayout, RetentionRange
 from .base import ConnectorStatus, Event, LoadDone
 from .bridge import Bridge
 from .copiers import make_copier
+from .hints import Hints
 from .limits import ConnectorLimits
 from .link import Link
 from .outbox import Outbox
@@ -56,6 +57,7 @@ class LocalConnector:
         self._registration = Registration(self._link, self._worker, pool)
         self._scheduler = SchedulerSide(self._link, self._registration)
         self._saves = SaveSide(self._link, self._registration, self._worker)
+        self._hints = Hints(self._link)
         self._closed = False
 
     def start(self, timeout_s: float) -> str:
@@ -77,6 +79,7 @@ class LocalConnector:
         return self._bridge.call(begin, 3 * timeout_s)
 
     def fetch(self, request_id: str, tokens: bytes, hbm_blocks: int, max_blocks: int) -> None:
+        self._hints.cancel(request_id)
         self._scheduler.fetch(request_id, tokens, hbm_blocks, max_blocks)
 
     def load(self, request_id: str, pages: Sequence[int]) -> None:
@@ -93,11 +96,28 @@ class LocalConnector:
     def decline(self, request_id: str) -> None:
         self._scheduler.decline(request_id)
 
-    def save(self, request_id: str, tokens: bytes, start: int, pages: Sequence[int]) -> None:
-        self._saves.save(request_id, tokens, start, pages)
+    def save(
+        self,
+        request_id: str,
+        tokens: bytes,
+        start: int,
+        pages: Sequence[int],
+        retention: Sequence[RetentionRange] = (),
+    ) -> None:
+        self._saves.save(request_id, tokens, start, pages, retention)
 
     def cancel(self, request_id: str) -> None:
+        self._hints.cancel(request_id)
         self._scheduler.cancel(request_id)
+
+    def retain(self, tokens: bytes, retention: Sequence[RetentionRange]) -> None:
+        self._saves.retain(tokens, retention)
+
+    def prefetch(self, request_id: str, tokens: bytes, hbm_blocks: int) -> bool:
+        return self._hints.prefetch(request_id, tokens, hbm_blocks)
+
+    def observe(self, first: int, tokens: int, seconds: float) -> None:
+        self._hints.observe(first, tokens, seconds)
 
     def poll(self) -> list[Event]:
         return self._outbox.take()
@@ -110,6 +130,7 @@ class LocalConnector:
             fetches=fetches,
             loads=loads,
             save_bytes=self._saves.in_flight_bytes,
+            prefetches=self._hints.standing,
         )
 
     def close(self) -> None:

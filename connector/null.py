@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ..proto import RetentionRange
 from .base import ConnectorStatus, Event, LoadDone, Offer, SaveDone
 
 REASON = "disabled"
@@ -25,11 +26,27 @@ class NullConnector:
     def decline(self, request_id: str) -> None:
         return
 
-    def save(self, request_id: str, tokens: bytes, start: int, pages: Sequence[int]) -> None:
+    def save(
+        self,
+        request_id: str,
+        tokens: bytes,
+        start: int,
+        pages: Sequence[int],
+        retention: Sequence[RetentionRange] = (),
+    ) -> None:
         self._push(SaveDone(request_id, start, len(pages), 0))
 
     def cancel(self, request_id: str) -> None:
         self._events = [e for e in self._events if not (isinstance(e, Offer) and e.request_id == request_id)]
+
+    def retain(self, tokens: bytes, retention: Sequence[RetentionRange]) -> None:
+        return
+
+    def prefetch(self, request_id: str, tokens: bytes, hbm_blocks: int) -> bool:
+        return False
+
+    def observe(self, first: int, tokens: int, seconds: float) -> None:
+        return
 
     def poll(self) -> list[Event]:
         events, self._events = self._events, []

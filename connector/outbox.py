@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from .base import ConnectorStatus, Event, LoadDone, Offer, SaveDone
 
-# Reasons of an Offer that say "trouble"; the others are the store's, about what it does not have. A load falls short
-# by trouble only.
-TROUBLE = frozenset({"deadline", "disconnected", "busy", "error", "self_test"})
+# Reasons of an Offer that say "trouble"; the others are the store's, about what it does not have, or finds not worth
+# loading. A load falls short by trouble only.
+TROUBLE = frozenset({"deadline", "disconnected", "busy", "error", "self_test", "io", "breaker"})
 
 
 class Outbox:
@@ -71,7 +71,13 @@ class Outbox:
             events, self._events = self._events, []
         return events
 
-    def status(self, *, kind: str, connected: bool, fetches: int, loads: int, save_bytes: int) -> ConnectorStatus:
+    def count_prefetch(self) -> None:
+        with self._lock:
+            self._totals["prefetches"] += 1
+
+    def status(
+        self, *, kind: str, connected: bool, fetches: int, loads: int, save_bytes: int, prefetches: int
+    ) -> ConnectorStatus:
         """The counters, with the gauges that their owners hand in."""
         with self._lock:
             return ConnectorStatus(
@@ -86,10 +92,12 @@ class Outbox:
                 saved_blocks=self._totals["saved_blocks"],
                 saved_bytes=self._totals["saved_bytes"],
                 corrupt_blocks=self._totals["corrupt_blocks"],
+                prefetches=self._totals["prefetches"],
                 misses=dict(self._misses),
                 failures=dict(self._failures),
                 dropped_saves=dict(self._dropped),
                 fetches_in_flight=fetches,
                 loads_in_flight=loads,
                 save_bytes_in_flight=save_bytes,
+                prefetches_in_flight=prefetches,
             )

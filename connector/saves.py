@@ -1,4 +1,5 @@
 """The saving half: reserve, copy, commit for each save(), within a bounded backlog. Copies through the worker.
+Retention goes the same way, so that it finds the blocks that were saved before it.
 
 Each admitted save is one coroutine on the bridge's loop. It ends in exactly one SaveDone, and not before the copy
 has ended, since the engine reuses the pages from then on.
@@ -14,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from ..kvstore.types import Reserved
+from ..proto import RetentionRange
 from .base import SaveDone
 from .link import Link
 from .registration import Registration
@@ -30,6 +32,7 @@ class Ticket:
     pages: tuple[int, ...]
     fence: Any
     size_bytes: int
+    retention: tuple[RetentionRange, ...]
 
 
 class SaveSide:
@@ -46,18 +49,34 @@ class SaveSide:
         # still be writing, and the store grants no slots under a parent that is not committed.
         self._turn = asyncio.Lock()
 
-    def save(self, request_id: str, tokens: bytes, start: int, pages: Sequence[int]) -> None:
+    def save(
+        self, request_id: str, tokens: bytes, start: int, pages: Sequence[int], retention: Sequence[RetentionRange]
+    ) -> None:
         link = self._link
         size = len(pages) * link.layout.block_bytes
         reason = self._admit(size) if pages else ""
         if pages and not reason:
-            wanted = link.prefix(tokens, start + len(pages))
-            ticket = Ticket(request_id, wanted, start, tuple(pages), self._worker.copier.fence(), size)
+            stop = start + len(pages)
+            wanted, ranges = link.prefix(tokens, stop), clip(retention, start, stop)
+            ticket = Ticket(request_id, wanted, start, tuple(pages), self._worker.copier.fence(), size, ranges)
             if link.bridge.submit(lambda: self._run(ticket)):
                 return
             self._leave(size)
             reason = "busy"
         self._done(SaveDone(request_id, start, len(pages), 0), len(pages), reason)
+
+    def retain(self, tokens: bytes, retention: Sequence[RetentionRange]) -> None:
+        """See KVConnector. Dropped when the store is away or too much is waiting for it."""
+        link = self._link
+        blocks = len(tokens) // link.block_bytes
+        ranges = clip(retention, 0, blocks)
+
+        async def send() -> None:
+            async with self._turn:
+                await self._retain(link.prefix(tokens, max(each.end for each in ranges)), ranges)
+
+        if ranges and not self._closed and link.attached:
+            link.bridge.submit(send)
 
     @property
     def in_flight_bytes(self) -> int:
@@ -108,10 +127,12 @@ class SaveSide:
         reason = await self._registration.ready(limit_s)
         if reason:
             return 0, count, reason
-        call = link.client.reserve(ticket.tokens, start=ticket.start, count=count)
+        marks = {"retention": ticket.retention} if ticket.retention else {}
+        call = link.client.reserve(ticket.tokens, start=ticket.start, count=count, **marks)
         reserved, reason = await link.bridge.ask(call, limit_s, self._abort)
         if reserved is None:
             return 0, count, reason
+        await self._retain_present(ticket, reserved)
         if not reserved.lease:
             return 0, 0 if reserved.reason == "present" else count, reserved.reason
         blocks = len(reserved.blocks)
@@ -131,6 +152,18 @@ class SaveSide:
             return 0, blocks + short, reason or "refused"
         return blocks, short, reserved.reason
 
+    async def _retain_present(self, ticket: Ticket, reserved: Reserved) -> None:
+        """Blocks that were there already are left out of the reservation, and so is their retention."""
+        stop = reserved.blocks[0] if reserved.blocks else ticket.start
+        if reserved.reason == "present":
+            stop = ticket.start + len(ticket.pages)
+        ranges = clip(ticket.retention, ticket.start, stop)
+        if ranges:
+            await self._retain(ticket.tokens, ranges)
+
+    async def _retain(self, tokens: bytes, ranges: tuple[RetentionRange, ...]) -> None:
+        await self._link.bridge.ask(self._link.client.retain(tokens, ranges), self._link.limits.save_deadline_s, None)
+
     async def _copy(self, ticket: Ticket, reserved: Reserved) -> SaveResult:
         """Have the worker fill the slots. Not to be abandoned: it ends only when the copy threads have let go."""
         if reserved.arena is None:
@@ -148,3 +181,9 @@ class SaveSide:
     async def _abort(self, reserved: Reserved) -> None:
         if reserved.lease:
             await self._link.bridge.ask(self._link.client.abort(reserved.lease), self._link.limits.late_s, None)
+
+
+def clip(ranges: Sequence[RetentionRange], start: int, stop: int) -> tuple[RetentionRange, ...]:
+    """The parts of these ranges that lie in blocks start..stop-1, in order."""
+    cut = ((max(each.start, start), min(each.end, stop), each.retention) for each in ranges)
+    return tuple(RetentionRange(first, end, retention) for first, end, retention in cut if first < end)

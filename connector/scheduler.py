@@ -88,10 +88,11 @@ class SchedulerSide:
         link, acquired = self._link, cycle.acquired
         assert acquired is not None
         tiers = shorten(acquired.tiers, result.blocks_ok * link.layout.block_tokens)
+        compute_s = acquired.compute_s * result.blocks_ok / len(acquired.slots)
         with self._lock:
             del self._cycles[cycle.request_id]
             link.outbox.load_done(
-                LoadDone(cycle.request_id, result.blocks_ok, tiers, result.reason),
+                LoadDone(cycle.request_id, result.blocks_ok, tiers, result.reason, compute_s),
                 loaded_bytes=result.blocks_ok * link.layout.block_bytes,
                 seconds=link.clock() - cycle.loading_since,
                 corrupt_blocks=len(result.corrupt),

@@ -20,6 +20,7 @@ from kvterrace.kvstore.arena import Arena, ArenaView
 from kvterrace.kvstore.embedded import EmbeddedClient
 from kvterrace.kvstore.store import Store
 from kvterrace.kvstore.types import Acquired, Reserved
+from kvterrace.proto import RetentionRange
 from kvterrace.radix import Lru, pack_tokens
 
 BLOCK_TOKENS = 4
@@ -29,7 +30,8 @@ PAGES = 64
 
 
 class FaultyClient:
-    """The real client, but each verb may hang, raise, answer late, and the store may be away."""
+    """The real client, but each verb may hang, raise, answer late, and the store may be away. Hints end here, in
+    `told`: what the real one does with them is the store's."""
 
     def __init__(self, inner: EmbeddedClient, *, overlapping: bool = False) -> None:
         self._inner = inner
@@ -40,6 +42,9 @@ class FaultyClient:
         self.raises: set[str] = set()
         self.late_s: dict[str, float] = {}
         self.calls: list[str] = []
+        self.told: list[tuple] = []
+        self.compute_s = 0.0
+        self.tiers: dict[str, int] | None = None
 
     @property
     def arena(self) -> ArenaView | None:
@@ -56,10 +61,15 @@ class FaultyClient:
         await self._before("acquire")
         answer = await self._inner.acquire(tokens, skip=skip, deadline_s=deadline_s)
         await self._after("acquire")
-        return answer
+        tiers = answer.tiers if self.tiers is None else self.tiers
+        return dataclasses.replace(answer, compute_s=self.compute_s, tiers=tiers)
 
-    async def reserve(self, tokens: bytes, *, start: int, count: int) -> Reserved:
+    async def reserve(
+        self, tokens: bytes, *, start: int, count: int, retention: Sequence[RetentionRange] = ()
+    ) -> Reserved:
         await self._before("reserve")
+        if retention:
+            self.told.append(("reserve", tokens, start, list(retention)))
         answer = await self._inner.reserve(tokens, start=start, count=count)
         await self._after("reserve")
         if self.overlapping:  # both blocks in one slot: a misunderstanding about the unit of slot numbers
@@ -77,6 +87,22 @@ class FaultyClient:
     async def release(self, lease: int, *, corrupt: Sequence[int] = ()) -> None:
         await self._before("release")
         await self._inner.release(lease, corrupt=corrupt)
+
+    async def retain(self, tokens: bytes, retention: Sequence[RetentionRange]) -> None:
+        await self._before("retain")
+        self.told.append(("retain", tokens, list(retention)))
+
+    async def prefetch(self, ticket: int, tokens: bytes, *, skip: int) -> None:
+        await self._before("prefetch")
+        self.told.append(("prefetch", ticket, tokens, skip))
+
+    async def cancel_prefetch(self, ticket: int) -> None:
+        await self._before("cancel_prefetch")
+        self.told.append(("cancel_prefetch", ticket))
+
+    async def observe(self, prefills: Sequence[tuple[int, int, float]]) -> None:
+        await self._before("observe")
+        self.told.append(("observe", list(prefills)))
 
     async def close(self) -> None:
         await self._inner.close()
@@ -154,6 +180,15 @@ class Rig:
         self.pool[list(pages)] = torch.randn(len(pages), *SHAPE)
         assert self.save("filler", tokens, 0, pages).saved == len(pages)
         return self.pool[list(pages)].clone()
+
+    def told(self, verb: str, count: int = 1, timeout_s: float = 5.0) -> list[tuple]:
+        """What the store was told by this verb, once it was told so often (or after timeout_s), without the verb."""
+        end = time.monotonic() + timeout_s
+        while True:
+            found = [told[1:] for told in self.client.told if told[0] == verb]
+            if len(found) >= count or time.monotonic() >= end:
+                return found
+            time.sleep(0.002)
 
     def settle(self, timeout_s: float = 5.0) -> None:
         """Wait until the store holds no lease and no reservation any more, then recount it; fails on a leak."""

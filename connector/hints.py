@@ -1,0 +1,87 @@
+"""Hints: what the store is told and does not answer: prefetches, and what prefill took.
+
+Called from the engine's thread; sent from the bridge's loop, in order. A hint that cannot be sent is forgotten: nothing
+but speed depends on it. Retention is a hint too, but has to come behind the saves: see saves.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Coroutine
+from itertools import count
+from typing import Any
+
+from .link import Link
+
+# Observations that wait to be sent; more than a batch needs, few enough to be one small message.
+MAX_OBSERVATIONS = 64
+
+
+class Hints:
+    """Standing prefetches by request, and the observations that wait for the next message."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._tickets: dict[str, int] = {}
+        self._numbers = count(1)
+        self._lock = threading.Lock()
+        self._observations: deque[tuple[int, int, float]] = deque(maxlen=MAX_OBSERVATIONS)
+        self._sending = False
+
+    @property
+    def standing(self) -> int:
+        """Prefetches that are neither cancelled nor followed by a fetch. Any thread may ask."""
+        return len(self._tickets)
+
+    def prefetch(self, request_id: str, tokens: bytes, hbm_blocks: int) -> bool:
+        """See KVConnector. A request's second prefetch takes the place of its first."""
+        link = self._link
+        whole = link.prefix(tokens, len(tokens) // link.block_bytes)
+        self.cancel(request_id)
+        if not link.attached or len(self._tickets) >= link.limits.max_prefetches:
+            return False
+        ticket = next(self._numbers)
+
+        async def send() -> None:
+            await self._tell(link.client.prefetch(ticket, whole, skip=hbm_blocks))
+
+        if not link.bridge.submit(send):
+            return False
+        self._tickets[request_id] = ticket
+        link.outbox.count_prefetch()
+        return True
+
+    def cancel(self, request_id: str) -> None:
+        """The request fetches now, or never will. Unknown ids are ignored."""
+        ticket = self._tickets.pop(request_id, None)
+        if ticket is None:
+            return
+
+        async def send() -> None:
+            await self._tell(self._link.client.cancel_prefetch(ticket))
+
+        self._link.bridge.follow_up(send)
+
+    def observe(self, first: int, tokens: int, seconds: float) -> None:
+        """See KVConnector. Only the latest MAX_OBSERVATIONS of an interval are sent."""
+        with self._lock:
+            self._observations.append((first, tokens, seconds))
+            begin = not self._sending and self._link.attached
+            self._sending = self._sending or begin
+        if begin and not self._link.bridge.submit(self._report):
+            self._sending = False
+
+    async def _report(self) -> None:
+        try:
+            await asyncio.sleep(self._link.limits.observe_every_s)
+        finally:
+            with self._lock:
+                batch = list(self._observations)
+                self._observations.clear()
+                self._sending = False
+        await self._tell(self._link.client.observe(batch))
+
+    async def _tell(self, call: Coroutine[Any, Any, None]) -> None:
+        await self._link.bridge.ask(call, self._link.limits.save_deadline_s, None)
