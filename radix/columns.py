@@ -47,8 +47,9 @@ class Columns:
         if reused:
             numbers[:reused] = self._free[: -reused - 1 : -1]
             del self._free[-reused:]
+            again = numbers[:reused].astype(np.intp)  # numpy takes five times as long by any other type of index
             for name, fill in self._fills.items():
-                self._arrays[name][numbers[:reused]] = fill
+                self._arrays[name][again] = fill
         if reused < count:
             numbers[reused:] = np.arange(self._used, self._used + count - reused, dtype=np.int32)
             self._used += count - reused
