@@ -1,15 +1,18 @@
-"""Paged attention and block moves, each beside its plain reference. Imports nothing of ours; Triton only when used."""
+"""Paged attention, block moves and lossy block codecs, each beside its plain reference. Imports nothing of ours; Triton
+only when used."""
 
 import torch
 
 from .batch import AttentionBackend, PagedBatch, Plan
 from .cpu import CpuAttention
 from .layouts import VLLM_LAYOUT, CacheLayout, LayoutMismatch, gather_blocks, layout_roundtrip, scatter_blocks
+from .quantise import BlockCodec
 from .reference import ReferenceAttention
 
 __all__ = [
     "VLLM_LAYOUT",
     "AttentionBackend",
+    "BlockCodec",
     "CacheLayout",
     "CpuAttention",
     "LayoutMismatch",

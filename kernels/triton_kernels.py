@@ -249,3 +249,78 @@ def move_kernel(
     write = target + tl.load(target_blocks + block) * target_block + head * target_head + plane * target_plane
     tile = tl.load(read + tokens[:, None] * source_token + dims[None, :] * source_dim, mask=keep)
     tl.store(write + tokens[:, None] * target_token + dims[None, :] * target_dim, tile, mask=keep)
+
+
+@triton.jit
+def encode_kernel(
+    pages,  # [rows, head_dim], contiguous
+    codes,  # uint8, the blocks
+    scales,  # the same memory as int16
+    count,  # rows
+    head_rows,  # rows of a head: their codes, then their scales
+    max_scale,
+    largest: tl.constexpr,
+    whole: tl.constexpr,  # int8 codes, else e4m3
+    head_dim: tl.constexpr,
+    padded_dim: tl.constexpr,
+    tile_rows: tl.constexpr,
+):
+    """One program codes `tile_rows` rows. Bit by bit where devices differ: float8 types, rounding, bfloat16."""
+    row = tl.program_id(0).to(tl.int64) * tile_rows + tl.arange(0, tile_rows)
+    dims = tl.arange(0, padded_dim)
+    keep = (row < count)[:, None] & (dims < head_dim)[None, :]
+    exact = tl.load(pages + row[:, None] * head_dim + dims[None, :], mask=keep, other=0.0).to(tl.float32)
+    size = tl.abs(exact)
+    top = tl.max(tl.where(size < float("inf"), size, 0.0), 1)
+    finite = tl.sum((size < float("inf")).to(tl.int32), 1) == padded_dim  # a NaN is not below anything
+    scale = tl.minimum(tl.maximum(top * (1.0 / largest), 1.1754943508222875e-38), max_scale)
+    bits = scale.to(tl.int32, bitcast=True)
+    bits = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16  # to the nearest bfloat16, ties to even
+    inverse = 1.0 / (bits << 16).to(tl.float32, bitcast=True)
+    scaled = tl.minimum(tl.maximum(exact * inverse[:, None], -largest), largest)
+    if whole:
+        code = (scaled + 12582912.0).to(tl.int32, bitcast=True) & 0xFF
+    else:
+        level = tl.abs(scaled)
+        normal = level.to(tl.int32, bitcast=True)
+        normal = ((normal + 0x7FFFF + ((normal >> 20) & 1)) >> 20) - (120 << 3)
+        # Below 2**-6 the steps are 2**-9: the low bits of what is added to 2**14.
+        small = (level + 16384.0).to(tl.int32, bitcast=True) & 0xFF
+        code = tl.where(level < 0.015625, small, normal) | ((scaled.to(tl.int32, bitcast=True) >> 24) & 0x80)
+    head = row // head_rows
+    start = head * head_rows * (head_dim + 2)
+    place = start + (row % head_rows) * head_dim
+    tl.store(codes + place[:, None] + dims[None, :], code.to(tl.uint8), mask=keep)
+    place = (start + head_rows * head_dim) // 2 + row % head_rows
+    tl.store(scales + place, tl.where(finite, bits, 0x7FC0).to(tl.int16), mask=row < count)
+
+
+@triton.jit
+def recover_kernel(
+    codes,
+    scales,
+    pages,
+    count,
+    head_rows,
+    whole: tl.constexpr,
+    head_dim: tl.constexpr,
+    padded_dim: tl.constexpr,
+    tile_rows: tl.constexpr,
+):
+    """The inverse of encode_kernel."""
+    row = tl.program_id(0).to(tl.int64) * tile_rows + tl.arange(0, tile_rows)
+    dims = tl.arange(0, padded_dim)
+    keep = (row < count)[:, None] & (dims < head_dim)[None, :]
+    start = row // head_rows * head_rows * (head_dim + 2)
+    place = start + (row % head_rows) * head_dim
+    code = tl.load(codes + place[:, None] + dims[None, :], mask=keep, other=0).to(tl.int32)
+    if whole:
+        value = ((code << 24) >> 24).to(tl.float32)
+    else:
+        normal = (((code & 0x7F) << 20) + (120 << 23)).to(tl.float32, bitcast=True)
+        value = tl.where((code & 0x78) == 0, (code & 7).to(tl.float32) * 0.001953125, normal)
+        value = tl.where(code >= 0x80, -value, value)
+    place = (start + head_rows * head_dim) // 2 + row % head_rows
+    bits = tl.load(scales + place, mask=row < count, other=0).to(tl.int32) << 16
+    value *= bits.to(tl.float32, bitcast=True)[:, None]
+    tl.store(pages + row[:, None] * head_dim + dims[None, :], value.to(pages.dtype.element_ty), mask=keep)

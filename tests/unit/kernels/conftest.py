@@ -14,3 +14,4 @@ def load(name: str) -> None:
 
 
 load("attention_cases")
+load("quantise_cases")

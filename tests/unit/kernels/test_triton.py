@@ -43,10 +43,15 @@ def test_block_moves_like_the_plain_ones(tmp_path: Path):
     assert run("triton_programs.py", "move", interpret=True, cache=tmp_path)
 
 
+def test_kv_codecs_like_the_plain_ones(tmp_path: Path):
+    assert run("quantise_cases.py", interpret=True, cache=tmp_path) == []
+
+
 def test_kernels_compile_for_a_gpu(tmp_path: Path):
     """The interpreter takes Python that the compiler refuses."""
     kernels = run("triton_programs.py", "compile", interpret=False, cache=tmp_path)
-    assert set(kernels) == {"write_kernel", "chunk_kernel", "decode_kernel", "merge_kernel", "move_kernel"}
+    attention = {"write_kernel", "chunk_kernel", "decode_kernel", "merge_kernel"}
+    assert set(kernels) == attention | {"move_kernel", "encode_kernel", "recover_kernel"}
 
 
 def test_kernels_import_without_triton():

@@ -8,11 +8,12 @@ import torch
 
 SIZES = {
     "block_tokens": 16, "head_dim": 80, "padded_dim": 128, "share": 3, "rows": 64, "keys": 32, "split_keys": 512,
-    "planes": 2, "padded_tokens": 16,
+    "planes": 2, "padded_tokens": 16, "largest": 448.0, "whole": False, "tile_rows": 32,
 }  # fmt: skip
 POINTERS = {
     "slots": "i64", "tables": "i32", "starts": "i32", "contexts": "i32", "partial": "fp32", "source_blocks": "i64",
-    "target_blocks": "i64", **dict.fromkeys(("k", "v", "pool", "q", "out", "source", "target"), "bf16"),
+    "target_blocks": "i64", "codes": "u8", "scales": "i16",
+    **dict.fromkeys(("k", "v", "pool", "q", "out", "source", "target", "pages"), "bf16"),
 }  # fmt: skip
 
 
@@ -30,7 +31,7 @@ def compile_all() -> list[str]:
         signature = {
             argument: "constexpr" if argument in constants
             else f"*{POINTERS[argument]}" if argument in POINTERS
-            else "fp32" if argument == "scale" else "i32"
+            else "fp32" if argument in {"scale", "max_scale"} else "i32"
             for argument in kernel.arg_names
         }  # fmt: skip
         built = triton.compile(ASTSource(kernel, signature=signature, constexprs=constants), GPUTarget("cuda", 90, 32))
