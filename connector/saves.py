@@ -127,8 +127,7 @@ class SaveSide:
         reason = await self._registration.ready(limit_s)
         if reason:
             return 0, count, reason
-        marks = {"retention": ticket.retention} if ticket.retention else {}
-        call = link.client.reserve(ticket.tokens, start=ticket.start, count=count, **marks)
+        call = link.client.reserve(ticket.tokens, start=ticket.start, count=count, retention=ticket.retention)
         reserved, reason = await link.bridge.ask(call, limit_s, self._abort)
         if reserved is None:
             return 0, count, reason

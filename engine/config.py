@@ -35,6 +35,7 @@ class EngineConfig(BaseSettings):
     kv_fetch_deadline_s: float = Field(0.25, gt=0, description="longest wait for the store's offer")
     kv_load_deadline_s: float = Field(1.0, gt=0, description="longest wait for a load, plus its bytes at 100 MB/s")
     kv_fetch_ahead: int = Field(8, ge=1, description="waiting requests fetched ahead of admission")
+    kv_prefetch_ahead: int = Field(32, ge=0, description="waiting requests behind those, prefetched within the store")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -20,8 +20,10 @@ from torch import Tensor
 from ..connector.base import KVConnector
 from .config import EngineConfig
 from .pool import KVPool
-from .receipt import tokens_by_tier
+from .prefills import Prefills
+from .receipt import saved_seconds, tokens_by_tier
 from .request import FinishReason, Output, Receipt, Request, RequestRefused
+from .retention import block_ranges
 from .sampler import Sampled, sample
 from .scheduler import Chunk, Scheduler, Step
 from .sequence import Group, Sequence, State
@@ -81,8 +83,10 @@ class EngineCore:
             self.stats,
             limits=connector_limits(config),
             ahead=config.kv_fetch_ahead,
+            foreseen=config.kv_prefetch_ahead,
             clock=clock,
         )
+        self._prefills = Prefills(self._transfers.observe, queued=pool.tensor.device.type != "cpu")
         self._scheduler = Scheduler(
             pool, self._transfers, max_step_tokens=config.max_step_tokens, max_running=config.max_running
         )
@@ -109,6 +113,7 @@ class EngineCore:
         assert request.request_id not in self._groups
         params = request.params
         group = Group(request, on_output, self._clock(), prefilled=self._pool.index is None)
+        group.retention = block_ranges(request.retention, len(request.prompt_ids), self._pool.block_tokens)
         seed = self._entropy() if params.seed is None else params.seed
         for index in range(params.n):
             self._arrivals += 1
@@ -168,7 +173,7 @@ class EngineCore:
             for chunk in step.chunks:
                 self._end(chunk.sequence, "error", error=f"{type(error).__name__}: {error}")
             return True
-        self._account(step, self._clock() - began_s)
+        self._account(step, began_s)
         for chunk in step.chunks:
             self._advance(chunk, results.get(chunk.sequence))
         return True
@@ -205,6 +210,7 @@ class EngineCore:
         assert all(seq.state is State.RUNNING for seq in running)
         prepared = {seq for seq in waiting if seq.state is not State.WAITING}
         assert prepared == set(self._transfers.prepared), "a sequence is prepared, but not known to be"
+        assert self._transfers.foreseen <= set(waiting) - prepared, "a prefetch stands for nobody"
         self._pool.check([seq.table for seq in alive], self._transfers.pins, self._transfers.held)
 
     def close(self) -> None:
@@ -235,13 +241,17 @@ class EngineCore:
         missed = (seq.reusable_blocks(self._pool.block_tokens) - seq.table.shared) * self._pool.block_tokens
         reason = seq.miss_reason if missed else ""
         tokens = tokens_by_tier(len(seq.prompt), seq.computed, seq.loaded)
-        group.receipt = Receipt(len(seq.prompt), tokens, reason, now - group.submitted_s, seq.cache_wait_s)
+        waited_s, saved_s = seq.cache_wait_s, saved_seconds(seq.loaded, seq.compute_s, seq.cache_wait_s)
+        group.receipt = Receipt(len(seq.prompt), tokens, reason, now - group.submitted_s, waited_s, saved_s)
         self.stats.credit(tokens, reason, missed)
+        self.stats.credit_seconds(saved_s)
         self.stats.queue_wait.observe(now - group.submitted_s)
-        self.stats.cache_wait.observe(seq.cache_wait_s)
+        self.stats.cache_wait.observe(waited_s)
         self.on_started(group.request.request_id)
 
-    def _account(self, step: Step, seconds: float) -> None:
+    def _account(self, step: Step, began_s: float) -> None:
+        ended_s = self._clock()
+        seconds = ended_s - began_s
         decoded = sum(1 for chunk in step.chunks if chunk.sequence.decoding)
         total = sum(chunk.count for chunk in step.chunks)
         self.stats.steps += 1
@@ -249,6 +259,7 @@ class EngineCore:
         self.stats.prefill_tokens += total - decoded
         self.stats.decode_s += seconds * decoded / total
         self.stats.prefill_s += seconds * (total - decoded) / total
+        self._prefills.step(step.chunks, began_s, ended_s)
 
     def _advance(self, chunk: Chunk, result: Sampled | None) -> None:
         """The chunk's KV is in its pages: shares what is full, takes the new token, saves."""
@@ -262,6 +273,7 @@ class EngineCore:
         self._transfers.save(seq)
         if seq.computed >= len(seq.prompt):
             seq.group.prefilled = True
+            self._transfers.retain(seq)
         if result is not None:
             self._take(seq, result)
 

@@ -1,5 +1,5 @@
-"""How a request's prompt tokens are credited to the tiers. Pure functions; the rule is: credited once, at first use,
-and always summing to the prompt."""
+"""How a request's prompt tokens are credited to the tiers, and the seconds to the store. Pure functions; the rule is:
+credited once, at first use, and always summing to the prompt."""
 
 from collections.abc import Mapping
 
@@ -18,3 +18,10 @@ def tokens_by_tier(prompt_tokens: int, reused: int, loaded: Mapping[str, int]) -
     tokens["hbm"] += left
     tokens["computed"] = prompt_tokens - reused
     return tokens
+
+
+def saved_seconds(loaded: Mapping[str, int], compute_s: float, cache_wait_s: float) -> float | None:
+    """See Receipt.saved_s. compute_s: of the loaded tokens; 0 = not known."""
+    if not compute_s and any(loaded.values()):
+        return None
+    return compute_s - cache_wait_s

@@ -10,6 +10,10 @@ FinishReason = Literal["stop", "length", "cancelled", "error", "queue_timeout"]
 #: Where a prompt token's KV came from. A receipt holds every one of them, and no other name but "remote".
 TIERS = ("hbm", "dram", "nvme", "peer", "computed")
 
+#: Bounds of a retention; the store's own.
+MAX_PRIORITY = 100
+MAX_TTL_S = 10 * 365 * 86400.0
+
 
 class QueueFull(Exception):
     """The bounded queue has no place; a throttle, to be answered with 429 and Retry-After.
@@ -75,13 +79,42 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenRetention:
+    """How long the KV of prompt tokens start .. end-1 is worth keeping; end None: to the prompt's end.
+
+    priority: 0 (first to leave) to 100, 50 is everyone's. ttl_s: leaves first once not used for so long; 0 = no such
+    limit. pin: leaves last, within the store's budget for pins. ValueError names the field that is wrong.
+    """
+
+    start: int = 0
+    end: int | None = None
+    priority: int = 50
+    ttl_s: float = 0.0
+    pin: bool = False
+
+    def __post_init__(self) -> None:
+        if self.start < 0:
+            raise ValueError(f"start must not be negative, as {self.start} is")
+        if self.end is not None and self.end <= self.start:
+            raise ValueError(f"end must be above start: {self.end} is not above {self.start}")
+        if not 0 <= self.priority <= MAX_PRIORITY:
+            raise ValueError(f"priority must be between 0 and {MAX_PRIORITY}, not {self.priority}")
+        if not 0 <= self.ttl_s <= MAX_TTL_S:
+            raise ValueError(f"ttl_s must be between 0 and {MAX_TTL_S:.0f}, not {self.ttl_s}")
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt. `request_id` is the caller's, unique among the requests in flight."""
+    """One prompt. `request_id` is the caller's, unique among the requests in flight.
+
+    retention: where two ranges overlap, the later one holds.
+    """
 
     request_id: str
     prompt_ids: Sequence[int]
     params: SamplingParams = field(default_factory=SamplingParams)
     priority: Priority = "interactive"
+    retention: tuple[TokenRetention, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +134,8 @@ class Receipt:
     first runs: tokens computed again after a preemption are not in it.
     miss_reason: why the first full block that had to be computed was not found; "" if every full block was found.
     queue_wait_s: submit to first run. cache_wait_s: the part of it spent waiting for the store (fetch and load).
+    saved_s: what computing the tokens that the store brought would have taken, less cache_wait_s; below zero when the
+    wait was not worth it. None: tokens were brought, and what computing them takes is not known yet.
     """
 
     prompt_tokens: int
@@ -108,6 +143,7 @@ class Receipt:
     miss_reason: str
     queue_wait_s: float
     cache_wait_s: float
+    saved_s: float | None = 0.0
 
     @property
     def cached_tokens(self) -> int:

@@ -9,8 +9,9 @@ is still cached of it is not computed again. Belongs to the engine's thread.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Protocol
 
 from .pool import KVPool
@@ -34,6 +35,10 @@ class Preparation(Protocol):
 
     def begin(self, seq: Sequence) -> bool:
         """WAITING -> READY at once, or after events; False if enough are being prepared."""
+        ...
+
+    def anticipate(self, waiting: Iterable[Sequence]) -> None:
+        """These come next, in this order, and cannot be prepared yet."""
         ...
 
     def release(self, seq: Sequence) -> None:
@@ -185,12 +190,14 @@ class Scheduler:
         """Lets in who fits, in order; those still being prepared are passed by. Prepares some of those behind."""
         admitting = budget > 0 and not step.preempted
         passed: set[Sequence] = set()
-        for seq in self.queue.candidates():
+        candidates = self.queue.candidates()
+        for seq in candidates:
             if not admitting and not self._preparation.active:
                 break
             if seq.blocked:
                 continue
             if seq.state is State.WAITING and not self._prepare(seq, passed):
+                self._preparation.anticipate(chain((seq,), candidates))
                 break
             if admitting and seq.state is State.READY:
                 admitting = len(self.running) < self._max_running and self._fits(seq)

@@ -16,6 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ..connector import RetentionRange
 from .pool import TOKEN_BYTES, PageTable
 from .request import Output, Receipt, Request
 from .sampler import SamplerState
@@ -33,13 +34,16 @@ class State(Enum):
 
 @dataclass(eq=False)
 class Group:
-    """One request. prefilled: the first sample's prompt is computed, so the others may match it."""
+    """One request. prefilled: the first sample's prompt is computed, so the others may match it. retention: of ranges
+    of its prompt's blocks; retained: the store was told, also of those that it had already."""
 
     request: Request
     on_output: Callable[[Output], None]
     submitted_s: float
     prefilled: bool
     sequences: list["Sequence"] = field(default_factory=list)
+    retention: tuple[RetentionRange, ...] = ()
+    retained: bool = False
     first_run_s: float | None = None
     receipt: Receipt | None = None
 
@@ -74,6 +78,7 @@ class Sequence:
         self.saved = 0  # leading blocks handed to the store, or known to be there
         self.cycle = 0  # how often it was prepared; makes the connector's ids unique
         self.loaded: dict[str, int] = {}  # tokens by tier that the store brought for the coming run
+        self.compute_s = 0.0  # what computing those would take; 0 = not known
         self.miss_reason = ""
         self.cache_wait_s = 0.0
         self.last_token_s: float | None = None

@@ -50,6 +50,8 @@ class EngineStats:
     decode_tokens: int = 0
     prefill_s: float = 0.0
     decode_s: float = 0.0
+    saved_s: float = 0.0  # by requests that the store made faster, as their receipts say
+    lost_s: float = 0.0  # by those that it made slower
     saved_blocks: int = 0
     dropped_saves: int = 0  # blocks that were offered to the store and not taken, or not offered: too many in flight
     late_transfers: int = 0  # fetches or loads that the watchdog gave up
@@ -77,6 +79,12 @@ class EngineStats:
         self.prompt_tokens = {tier: self.prompt_tokens.get(tier, 0) + tokens.get(tier, 0) for tier in tiers}
         if missed:
             self.miss_reasons[miss_reason] = self.miss_reasons.get(miss_reason, 0) + missed
+
+    def credit_seconds(self, saved_s: float | None) -> None:
+        """One request's saved_s; what is not known counts as nothing."""
+        if saved_s is not None:
+            self.saved_s += max(saved_s, 0.0)
+            self.lost_s += max(-saved_s, 0.0)
 
     def copy(self) -> "EngineStats":
         copies = {}

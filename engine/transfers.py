@@ -4,12 +4,12 @@ A waiting sequence is prepared once per run: its HBM prefix is leased, the store
 blocks are loaded into fresh pages (LOADING) and published, and whatever happens it ends up READY. Every cycle has an
 id of its own, so that a late or duplicate event finds nobody. The connector's deadlines end every wait; a watchdog
 behind them ends those whose event never comes. Two kinds of pages outlive their sequence: those that an abandoned
-load may still write (held until its LoadDone) and those that a save reads (pinned until its SaveDone). Belongs to the
-engine's thread.
+load may still write (held until its LoadDone) and those that a save reads (pinned until its SaveDone). Those that wait
+behind the prepared ones are foreseen (see foresight.py). Belongs to the engine's thread.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ..connector.base import KVConnector, LoadDone, Offer, SaveDone
 from ..connector.limits import ConnectorLimits
 from .config import EngineConfig
+from .foresight import Foresight
 from .pool import KVPool
 from .sequence import Sequence, State
 from .stats import EngineStats
@@ -79,8 +80,10 @@ class Transfers:
         *,
         limits: ConnectorLimits,
         ahead: int,
+        foreseen: int,
         clock: Callable[[], float],
     ) -> None:
+        """ahead: sequences prepared at a time; foreseen: those behind them whose KV is prefetched."""
         self._pool = pool
         self._connector = connector
         self._stats = stats
@@ -92,6 +95,7 @@ class Transfers:
         self._fetches: dict[str, _Fetch] = {}
         self._loads: dict[str, _Load] = {}
         self._saves: dict[tuple[str, int], _Save] = {}
+        self._foresight = Foresight(pool, self._prefetch, self._cancel, most=foreseen, clock=clock)
         if pool.index is not None:
             pool.index.column("saved", np.uint8, 0)
 
@@ -113,6 +117,10 @@ class Transfers:
         """Block paths that saves in flight keep."""
         return [save.path for save in self._saves.values()]
 
+    @property
+    def foreseen(self) -> frozenset[Sequence]:
+        return self._foresight.seen
+
     def in_flight(self) -> bool:
         """Whether something will still end and give pages back."""
         waits = (*self._fetches.values(), *self._loads.values(), *self._saves.values())
@@ -130,9 +138,11 @@ class Transfers:
             return False
         self._prepared[seq] = None
         seq.state = State.READY
-        seq.loaded, seq.miss_reason = {}, NO_STORE if self._pool.index is not None else CACHE_OFF
+        seq.loaded, seq.compute_s = {}, 0.0
+        seq.miss_reason = NO_STORE if self._pool.index is not None else CACHE_OFF
         if self._connector is None:
             return True
+        self._foresight.forget(seq)
         limit = seq.reusable_blocks(self._pool.block_tokens)
         tokens = seq.packed(limit * self._pool.block_tokens)
         self._pool.attach(seq.table, tokens, limit)
@@ -144,6 +154,10 @@ class Transfers:
             self._call(self._connector.fetch, _cycle(seq), tokens, seq.table.shared, limit)
         return True
 
+    def anticipate(self, waiting: Iterable[Sequence]) -> None:
+        if self._connector is not None:
+            self._foresight.consider(waiting)
+
     def release(self, seq: Sequence) -> None:
         assert seq.state in {State.FETCHING, State.READY}
         self.finish(seq)
@@ -153,6 +167,7 @@ class Transfers:
     def finish(self, seq: Sequence) -> None:
         """Ends the preparation wherever it is; pages that a load may still write are held back."""
         self._prepared.pop(seq, None)
+        self._foresight.forget(seq)
         if seq.state is State.FETCHING and self._fetches.pop(_cycle(seq), None):
             self._cancel(_cycle(seq))
         elif seq.state is State.LOADING:
@@ -222,6 +237,7 @@ class Transfers:
         pool.free(pool.trim(seq.table))
         self._mark(seq.table.blocks[first:], SAVED)
         seq.loaded = _shorten(done.tiers, good * pool.block_tokens)
+        seq.compute_s = done.compute_s * good / done.blocks_ok if good else 0.0
         seq.miss_reason = done.reason or seq.miss_reason
         seq.state = State.READY
 
@@ -276,7 +292,22 @@ class Transfers:
         self._saves[seq.key, start] = _Save(path, start, tries, self._clock() + LOST_AFTER_S)
         self._mark(path[start:], IN_FLIGHT)
         tokens = seq.packed(full * self._pool.block_tokens)
-        self._call(self._connector.save, seq.key, tokens, start, seq.table.pages[start:full])
+        self._call(self._connector.save, seq.key, tokens, start, seq.table.pages[start:full], seq.group.retention)
+
+    def retain(self, seq: Sequence) -> None:
+        """The prompt is served: also those of its blocks that were not saved now, since they were there, are to be kept
+        as the request says. Behind save(), so that it reaches those as well that another request is saving."""
+        group, size = seq.group, self._pool.block_tokens
+        if group.retained or not group.retention or self._connector is None:
+            return
+        group.retained = True
+        blocks = max(part.end for part in group.retention)
+        self._call(self._connector.retain, seq.packed(min(blocks, len(seq.prompt) // size) * size), group.retention)
+
+    def observe(self, first: int, tokens: int, seconds: float) -> None:
+        """A step computed these tokens of one prompt and nothing else."""
+        if self._connector is not None:
+            self._call(self._connector.observe, first, tokens, seconds)
 
     def _pinned_with(self, path: list[int]) -> int:
         """Pages that saves would pin with this one more; exact where it matters."""
@@ -325,6 +356,9 @@ class Transfers:
                 self._abandon(seq)
                 self._give_up(seq, load.begun_s)
             return None
+
+    def _prefetch(self, ident: str, tokens: bytes, known: int) -> bool:
+        return self._connector is not None and bool(self._call(self._connector.prefetch, ident, tokens, known))
 
     def _cancel(self, cycle: str) -> None:
         if self._connector is not None:

@@ -70,6 +70,7 @@ class GenerateRoute:
                 prompts,
                 call.params(),
                 call.priority,
+                retention=call.retention,
                 dead=lambda: self._backend.dead,
                 max_unread=self._max_unread if call.stream else None,
             )

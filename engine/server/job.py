@@ -11,7 +11,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..request import Output, Priority, QueueFull, Receipt, Request, RequestRefused, SamplingParams
+from ..request import (
+    Output,
+    Priority,
+    QueueFull,
+    Receipt,
+    Request,
+    RequestRefused,
+    SamplingParams,
+    TokenRetention,
+)
 from .errors import (
     RETRY_AFTER_TIMEOUT_S,
     ApiError,
@@ -40,15 +49,17 @@ class Job:
         params: SamplingParams,
         priority: Priority,
         *,
+        retention: Sequence[TokenRetention] = (),
         dead: Callable[[], bool],
         max_unread: int | None = None,
     ) -> None:
-        """dead: whether the engine will never send another output. max_unread: None when the whole answer is
-        collected anyway. Raises ApiError 429, 400 or 503 if the engine does not take it."""
+        """retention: of each prompt. dead: whether the engine will never send another output. max_unread: None when
+        the whole answer is collected anyway. Raises ApiError 429, 400 or 503 if the engine does not take it."""
         self._engine = engine
         self._dead = dead
         self._loop = asyncio.get_running_loop()
         self._params = params
+        self._retention = tuple(retention)
         self._weight = 1 + (params.logprobs or 0)
         self._max_unread = max_unread
         self._unfinished: dict[str, int] = {}  # request id -> samples without their last output
@@ -104,7 +115,8 @@ class Job:
     def _submit(self, number: int, ids: Sequence[int], priority: Priority) -> None:
         request_id = uuid.uuid4().hex
         try:
-            self._engine.submit(Request(request_id, ids, self._params, priority), self._receiver(number))
+            request = Request(request_id, ids, self._params, priority, self._retention)
+            self._engine.submit(request, self._receiver(number))
         except QueueFull as full:
             raise throttled(
                 "Too many requests are waiting; try again later.", full.retry_after_s, "queue_full"

@@ -34,6 +34,11 @@ COUNTERS = {
 SECONDS = {
     "prefill_s": ("prefill_seconds", "Time in steps that went to prompt tokens."),
     "decode_s": ("decode_seconds", "Time in steps that went to output tokens."),
+    "saved_s": (
+        "saved_seconds",
+        "Computing that the store's blocks spared, less the wait for them; of requests that won.",
+    ),
+    "lost_s": ("lost_seconds", "Waits for the store beyond what its blocks spared; of requests that lost."),
 }
 GAUGES = {
     "queued": "Requests that have not run yet.",
@@ -63,6 +68,7 @@ CONNECTOR_COUNTERS = {
     "saved_blocks": "Blocks saved.",
     "saved_bytes": "Bytes saved.",
     "corrupt_blocks": "Blocks whose checksum or generation did not hold.",
+    "prefetches": "Waiting requests that the store was told of ahead of their fetch.",
 }
 CONNECTOR_REASONS = {
     "misses": "Fetches that found less than asked for, by the store's reason.",
@@ -73,6 +79,7 @@ CONNECTOR_GAUGES = {
     "fetches_in_flight": "Questions not answered yet.",
     "loads_in_flight": "Loads not ended yet.",
     "save_bytes_in_flight": "Bytes of saves not ended yet.",
+    "prefetches_in_flight": "Prefetches whose request neither fetched nor left yet.",
 }
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
-from ..request import Priority, SamplingParams
+from ..request import MAX_PRIORITY, MAX_TTL_S, Priority, SamplingParams, TokenRetention
 from .errors import ApiError, bad_request
 
 MAX_CHOICES = 128  # of one call: prompts times n
@@ -18,6 +18,7 @@ MAX_STOPS = 16
 MAX_STOP_CHARS = 256  # each token's text is compared with every beginning of every stop string
 MAX_STOP_TOKENS = 64
 MAX_TOP_LOGPROBS = 20
+MAX_RETENTIONS = 64
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's; a chat without max_tokens may use all that the model has
 
 #: Accepted and without effect, as they do not touch the output.
@@ -60,6 +61,33 @@ class StreamOptions(BaseModel):
     include_obfuscation: bool = False  # OpenAI's padding against traffic analysis; chunks here are never padded
 
 
+class RetentionPart(BaseModel):
+    """Tokens of the prompt and how long their KV is worth keeping: see TokenRetention."""
+
+    model_config = _STRICT
+
+    start: int = Field(0, ge=0, le=2**31 - 1)
+    end: TokenCount | None = None
+    priority: int = Field(50, ge=0, le=MAX_PRIORITY)
+    ttl_s: float = Field(0.0, ge=0, le=MAX_TTL_S)
+    pin: bool = False
+
+    @field_validator("end")
+    @classmethod
+    def _behind_the_start(cls, value: int | None, info: Any) -> int | None:
+        if value is not None and value <= info.data.get("start", 0):
+            raise PydanticCustomError("end", "must be above start")
+        return value
+
+
+class CacheOptions(BaseModel):
+    """The `kvterrace` field: what the cache is told about this prompt."""
+
+    model_config = _STRICT
+
+    retention: list[RetentionPart] = Field(default=[], max_length=MAX_RETENTIONS)
+
+
 class Call(BaseModel):
     """What both calls have in common."""
 
@@ -82,6 +110,7 @@ class Call(BaseModel):
     stream: bool = False
     stream_options: StreamOptions | None = None
     priority: Priority = "interactive"
+    kvterrace: CacheOptions = CacheOptions()
 
     @field_validator("stop", mode="before")
     @classmethod
@@ -98,6 +127,10 @@ class Call(BaseModel):
     @property
     def wants_usage(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def retention(self) -> tuple[TokenRetention, ...]:
+        return tuple(TokenRetention(**part.model_dump()) for part in self.kvterrace.retention)
 
     def sampling(self, *, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
         return SamplingParams(

@@ -6,7 +6,8 @@ from ..request import TIERS, Receipt
 
 
 def usage_object(prompt_tokens: int, completion_tokens: int, receipts: Collection[Receipt]) -> dict[str, object]:
-    """One receipt a prompt; those of several prompts are added up. Waits are the longest, the reason the first."""
+    """One receipt a prompt; those of several prompts are added up. Waits are the longest, the reason the first; seconds
+    saved are null when those of one prompt are not known."""
     tokens: dict[str, int] = dict.fromkeys(TIERS, 0)
     for receipt in receipts:
         for tier, count in receipt.tokens.items():
@@ -21,5 +22,11 @@ def usage_object(prompt_tokens: int, completion_tokens: int, receipts: Collectio
             "miss_reason": next((receipt.miss_reason for receipt in receipts if receipt.miss_reason), ""),
             "queue_wait_s": round(max((receipt.queue_wait_s for receipt in receipts), default=0.0), 6),
             "cache_wait_s": round(max((receipt.cache_wait_s for receipt in receipts), default=0.0), 6),
+            "saved_s": _saved(receipts),
         },
     }
+
+
+def _saved(receipts: Collection[Receipt]) -> float | None:
+    known = [receipt.saved_s for receipt in receipts if receipt.saved_s is not None]
+    return round(sum(known), 6) if len(known) == len(receipts) else None

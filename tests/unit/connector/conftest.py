@@ -21,7 +21,7 @@ from kvterrace.kvstore.embedded import EmbeddedClient
 from kvterrace.kvstore.store import Store
 from kvterrace.kvstore.types import Acquired, Reserved
 from kvterrace.proto import RetentionRange
-from kvterrace.radix import Lru, pack_tokens
+from kvterrace.radix import pack_tokens
 
 BLOCK_TOKENS = 4
 SHAPE = (2, 3, 2, BLOCK_TOKENS, 8)  # float32: 1,536 bytes a block, in slots of 4,096
@@ -126,7 +126,7 @@ class Rig:
         self.bridge = Bridge(max_tasks=limits.max_calls, late_s=limits.late_s)
         namespace = namespace_of(self.pool, Model(weights_digest=bytes(32)))
         self.arena = Arena.anonymous(slots * 4096)
-        self.store = self.on_loop(lambda: Store(self.arena, policy=Lru, clock=time.monotonic))
+        self.store = self.on_loop(lambda: Store(self.arena, clock=time.monotonic))
         inner = self.on_loop(lambda: EmbeddedClient(self.store, namespace))
         self.client = FaultyClient(inner, overlapping=overlapping)
         self._woken = threading.Condition()

@@ -22,12 +22,14 @@ PRIME = 8191
 
 
 class FakeModel:
-    """run(chunks) -> logits. Fails once when `fail_next` is set."""
+    """run(chunks) -> logits. Fails once when `fail_next` is set. Each token takes token_s of the clock."""
 
-    def __init__(self, pool: KVPool):
+    def __init__(self, pool: KVPool, clock: "Clock"):
         self.pool, self.fail_next, self.chunks = pool, False, []
+        self.clock, self.token_s = clock, 0.0
 
     def run(self, chunks):
+        self.clock.now += self.token_s * sum(chunk.count for chunk in chunks)
         self.chunks.append([(c.sequence.key, c.sequence.computed, c.count) for c in chunks])
         if self.fail_next:
             self.fail_next = False
@@ -75,7 +77,8 @@ class Letters:
 class FakeConnector:
     """A store in a dict. Bytes are copied when an event is delivered, not when it was asked for, so that a page
     reused too early is seen. Kinds of events in `withheld` wait for release(); `ok_blocks` cuts loads short and
-    fills the rest with garbage."""
+    fills the rest with garbage. Blocks from ordinal `nvme_from` on come from NVMe; each block takes `block_s` to
+    compute. `prefetches` are those that stand, at most `max_prefetches`; hints go to `retained` and `observed`."""
 
     def __init__(self, on_event: Callable[[], None] = lambda: None):
         self.tensor = None
@@ -87,12 +90,20 @@ class FakeConnector:
         self.ok_blocks: int | None = None
         self.reason = "never_seen"
         self.closed = False
+        self.nvme_from = 10**9
+        self.block_s = 0.0
+        self.max_prefetches = 10**9
+        self.prefetches: dict[str, tuple[bytes, int]] = {}
+        self.retained: list[tuple[bytes, tuple]] = []
+        self.observed: list[tuple[int, int, float]] = []
+        self.saves: list[tuple[int, int, tuple]] = []
         self._on_event = on_event
         self._cycles: dict[str, tuple[bytes, int, int]] = {}
 
     def fetch(self, request_id, tokens, hbm_blocks, max_blocks):
         assert request_id not in self._cycles, "two cycles of one id"
         self.log.append(("fetch", request_id, hbm_blocks, max_blocks))
+        assert request_id.rpartition("#")[0] not in self.prefetches, "a prefetch goes on beside its fetch"
         found = 0
         while hbm_blocks + found < max_blocks and tokens[: (hbm_blocks + found + 1) * self.size * 4] in self.blocks:
             found += 1
@@ -102,7 +113,7 @@ class FakeConnector:
         def finish():
             if not found:
                 del self._cycles[request_id]  # an empty offer ends the cycle
-            return Offer(request_id, found, {"dram": found * self.size}, reason)
+            return Offer(request_id, found, self._tiers(hbm_blocks, found), reason)
 
         self._push("offer", finish, request_id)
 
@@ -117,7 +128,8 @@ class FakeConnector:
             for i, page in enumerate(pages):
                 good = self.blocks[tokens[: (start + i + 1) * self.size * 4]] if i < ok else torch.tensor(666.0)
                 self.tensor[page] = good
-            return LoadDone(request_id, ok, {"dram": ok * self.size}, "" if ok == len(pages) else "corrupt")
+            reason = "" if ok == len(pages) else "corrupt"
+            return LoadDone(request_id, ok, self._tiers(start, ok), reason, ok * self.block_s)
 
         self._push("load", finish, request_id)
 
@@ -125,8 +137,9 @@ class FakeConnector:
         self.log.append(("decline", request_id))
         self._cycles.pop(request_id, None)
 
-    def save(self, request_id, tokens, start, pages):
+    def save(self, request_id, tokens, start, pages, retention=()):
         self.log.append(("save", request_id, start, len(pages)))
+        self.saves.append((start, len(pages), tuple(retention)))
         pages = list(pages)
 
         def finish():
@@ -136,8 +149,24 @@ class FakeConnector:
 
         self._push("save", finish, request_id)
 
+    def retain(self, tokens, retention):
+        self.log.append(("retain",))
+        self.retained.append((tokens, tuple(retention)))
+
+    def prefetch(self, request_id, tokens, hbm_blocks):
+        self.log.append(("prefetch", request_id))
+        assert request_id not in self.prefetches, "prefetched twice"
+        if len(self.prefetches) >= self.max_prefetches:
+            return False
+        self.prefetches[request_id] = (tokens, hbm_blocks)
+        return True
+
+    def observe(self, first, tokens, seconds):
+        self.observed.append((first, tokens, seconds))
+
     def cancel(self, request_id):
         self.log.append(("cancel", request_id))
+        self.prefetches.pop(request_id, None)
         if not any(kind == "load" and ident == request_id for kind, _, ident in self.queue):
             self._cycles.pop(request_id, None)
         self.queue = [q for q in self.queue if not (q[0] == "offer" and q[2] == request_id)]
@@ -163,6 +192,11 @@ class FakeConnector:
     def release(self, *kinds):
         self.withheld -= set(kinds or self.withheld)
         self._on_event()
+
+    def _tiers(self, start, blocks):
+        dram = max(0, min(blocks, self.nvme_from - start))
+        counts = {"dram": dram * self.size, "nvme": (blocks - dram) * self.size}
+        return {tier: count for tier, count in counts.items() if count}
 
     def _push(self, kind, finish, ident):
         self.queue.append((kind, finish, ident))
@@ -214,7 +248,7 @@ class Rig:
         tensor = make_pool_tensor((pages, 1, 2, 2, self.config.block_tokens, 2), torch.float32, torch.device("cpu"))
         index = PrefixIndex(bytes(32), block_tokens=self.config.block_tokens, clock=self.clock)
         self.pool = KVPool(tensor, index if self.config.prefix_cache else None)
-        self.model = FakeModel(self.pool)
+        self.model = FakeModel(self.pool, self.clock)
         self.connector = connector
         if connector is not None:
             connector.tensor, connector.size = tensor, self.config.block_tokens
@@ -230,11 +264,12 @@ class Rig:
         )
         self._count = 0
 
-    def submit(self, prompt: Sequence[int], *, priority="interactive", name=None, **params) -> Seen:
+    def submit(self, prompt: Sequence[int], *, priority="interactive", name=None, retention=(), **params) -> Seen:
         self._count += 1
         params = {"temperature": 0.0, "max_tokens": 8, "ignore_eos": True} | params
         seen = Seen()
-        request = Request(name or f"r{self._count}", tuple(prompt), SamplingParams(**params), priority)
+        sampling = SamplingParams(**params)
+        request = Request(name or f"r{self._count}", tuple(prompt), sampling, priority, tuple(retention))
         self.core.validate(request)
         self.core.submit(request, seen)
         return seen

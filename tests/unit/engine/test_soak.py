@@ -14,7 +14,9 @@ def test_whatever_happens_pages_add_up_and_tokens_are_right(rig, store, prompt, 
     prompts = [prompt(rng.randrange(4), 8 + 4 * (i % 3)) + prompt(i + 50, rng.randrange(1, 20)) for i in range(10)]
     plain = rig(prefix_cache=False)
     expected = [plain.one(tokens, max_tokens=10).tokens[0] for tokens in prompts]
-    engine = rig(pages=24, connector=connector, max_running=4, kv_fetch_ahead=3, max_queue_wait_s=200.0)
+    engine = rig(
+        pages=24, connector=connector, max_running=4, kv_fetch_ahead=3, kv_prefetch_ahead=2, max_queue_wait_s=200.0
+    )
     alive, every = set(), []
     for turn in range(260):
         if rng.random() < 0.3 and len(alive) < 8:
@@ -30,6 +32,7 @@ def test_whatever_happens_pages_add_up_and_tokens_are_right(rig, store, prompt, 
             engine.core.cancel(rng.choice(sorted(alive)))
         connector.withheld = {kind for kind in ("offer", "load", "save") if rng.random() < 0.4}
         connector.ok_blocks = rng.choice([None, None, 0, 1, 2])
+        connector.max_prefetches = rng.choice([0, 1, 99])
         engine.model.fail_next = rng.random() < 0.01
         if rng.random() < 0.03:
             engine.core.clear_hbm()
@@ -52,3 +55,5 @@ def test_whatever_happens_pages_add_up_and_tokens_are_right(rig, store, prompt, 
     stats = engine.core.stats
     assert sum(stats.prompt_tokens.values()) == sum(s.receipt.prompt_tokens for _, s in every if s.receipt)
     assert not connector._cycles
+    assert not connector.prefetches
+    assert connector.count("prefetch") > 0

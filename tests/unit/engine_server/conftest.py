@@ -77,7 +77,7 @@ class FakeEngine:
 def receipt(request: Request, hbm=2, dram=3) -> Receipt:
     count = len(request.prompt_ids)
     tokens = {"hbm": hbm, "dram": dram, "nvme": 0, "peer": 0, "computed": count - hbm - dram}
-    return Receipt(count, tokens, "never_seen", 0.25, 0.125)
+    return Receipt(count, tokens, "never_seen", 0.25, 0.125, 0.5)
 
 
 def hello(request: Request) -> list[Output]:

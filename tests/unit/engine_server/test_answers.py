@@ -10,6 +10,7 @@ RECEIPT = {
     "miss_reason": "never_seen",
     "queue_wait_s": 0.25,
     "cache_wait_s": 0.125,
+    "saved_s": 0.5,
 }
 USAGE = {
     "prompt_tokens": 11,  # "<user>hello"
