@@ -5,7 +5,8 @@ known yet is said to be 0.0, and then loading is tried, since that is how it bec
 simulator runs the same object. Belongs to one thread.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -48,13 +49,60 @@ class CostSnapshot:
     slow: tuple[str, ...]
 
 
+class Lane:
+    """Transfers side by side, each charged its share of the time: of two that overlap, half the overlap each. The sum
+    of the shares is the time in which anything was transferred, so that eight at once are not taken for a device that
+    is eight times slower. (Processor sharing by virtual time: one number moves, whatever the number of transfers.)"""
+
+    def __init__(self) -> None:
+        self._active = 0
+        self._at = 0.0
+        self._virtual_s = 0.0
+
+    def begin(self, now: float) -> float:
+        """A mark for end()."""
+        self._move(now)
+        self._active += 1
+        return self._virtual_s
+
+    def end(self, mark: float, now: float) -> float:
+        """Seconds of this transfer's share."""
+        self._move(now)
+        self._active -= 1
+        return self._virtual_s - mark
+
+    def _move(self, now: float) -> None:
+        if self._active:
+            self._virtual_s += (now - self._at) / self._active
+        self._at = now
+
+
+@dataclass(slots=True)
+class Measured:
+    """size_bytes: what a transfer moved, to be set before it ends; 0 = it tells nothing (it failed)."""
+
+    size_bytes: int = 0
+
+
 class IoCost:
     """Latency and bandwidth of each tier and direction. One for all namespaces of a store: they share the devices."""
 
     def __init__(self) -> None:
         self._fits: dict[tuple[str, Direction], LinearFit] = {}
+        self._lanes: dict[tuple[str, Direction], Lane] = {}
+
+    @contextmanager
+    def measure(self, tier: str, direction: Direction, clock: Callable[[], float]) -> Generator[Measured, None, None]:
+        """Around one transfer; those that overlap share the time."""
+        lane = self._lanes.setdefault((tier, direction), Lane())
+        mark, measured = lane.begin(clock()), Measured()
+        try:
+            yield measured
+        finally:
+            self.observe(tier, measured.size_bytes, lane.end(mark, clock()), direction)
 
     def observe(self, tier: str, size_bytes: int, seconds: float, direction: Direction) -> None:
+        """One transfer took so long, alone. Nonsense is ignored."""
         if size_bytes <= 0 or not 0 < seconds <= LONGEST_S:
             return
         fit = self._fits.get((tier, direction))

@@ -4,11 +4,19 @@ import random
 
 import pytest
 from kvterrace.kvstore.placement import CostModel, IoCost
+from kvterrace.kvstore.placement.cost import Lane
 from kvterrace.kvstore.placement.fit import LinearFit
 
 pytestmark = pytest.mark.unit
 
 PER_TOKEN, PER_PAIR, PER_CALL = 2e-4, 1e-8, 5e-3
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def prefill_s(first: int, tokens: int, scale: float = 1.0) -> float:
@@ -198,3 +206,38 @@ def test_the_fit_is_the_best_one_without_negative_parts():
     slope, overhead = fit.coefficients
     assert overhead == 0.0
     assert 0.5 < slope < 1.3
+
+
+def test_transfers_side_by_side_share_the_time():
+    """Eight at once take eight times as long each; the device is not slower for that."""
+    disk, clock = IoCost(), Clock()
+    for _ in range(5):
+        running = [disk.measure("nvme", "read", clock) for _ in range(8)]
+        sizes = [each.__enter__() for each in running]
+        clock.now += 0.8
+        for each, size in zip(running, sizes, strict=True):
+            size.size_bytes = 100 << 20
+            each.__exit__(None, None, None)
+        clock.now += 5.0  # idle
+    assert disk.tiers("read")["nvme"].bytes_per_s == pytest.approx(1000 * 2**20, rel=0.01)
+
+
+def test_shares_of_overlapping_transfers():
+    lane = Lane()
+    one = lane.begin(0.0)
+    two = lane.begin(1.0)
+    assert lane.end(one, 3.0) == pytest.approx(1.0 + 2.0 / 2)
+    assert lane.end(two, 4.0) == pytest.approx(2.0 / 2 + 1.0)
+    assert lane.end(lane.begin(10.0), 10.5) == pytest.approx(0.5)
+
+
+def test_a_transfer_that_fails_or_is_cancelled_measures_nothing_and_charges_nobody():
+    disk, clock = IoCost(), Clock()
+    with pytest.raises(OSError, match="gone"), disk.measure("nvme", "read", clock):
+        clock.now += 1.0
+        raise OSError("gone")
+    for _ in range(2):
+        with disk.measure("nvme", "read", clock) as measured:
+            clock.now += 0.5
+            measured.size_bytes = 1 << 20
+    assert disk.seconds("nvme", 1 << 20, "read") == pytest.approx(0.5)
