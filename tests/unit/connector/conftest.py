@@ -30,8 +30,8 @@ PAGES = 64
 
 
 class FaultyClient:
-    """The real client, but each verb may hang, raise, answer late, and the store may be away. Hints end here, in
-    `told`: what the real one does with them is the store's."""
+    """The real client, but each verb may hang, raise, answer late, and the store may be away. What it is told
+    without an answer is kept in `told`."""
 
     def __init__(self, inner: EmbeddedClient, *, overlapping: bool = False) -> None:
         self._inner = inner
@@ -62,7 +62,7 @@ class FaultyClient:
         answer = await self._inner.acquire(tokens, skip=skip, deadline_s=deadline_s)
         await self._after("acquire")
         tiers = answer.tiers if self.tiers is None else self.tiers
-        return dataclasses.replace(answer, compute_s=self.compute_s, tiers=tiers)
+        return dataclasses.replace(answer, compute_s=self.compute_s or answer.compute_s, tiers=tiers)
 
     async def reserve(
         self, tokens: bytes, *, start: int, count: int, retention: Sequence[RetentionRange] = ()
@@ -70,7 +70,7 @@ class FaultyClient:
         await self._before("reserve")
         if retention:
             self.told.append(("reserve", tokens, start, list(retention)))
-        answer = await self._inner.reserve(tokens, start=start, count=count)
+        answer = await self._inner.reserve(tokens, start=start, count=count, retention=retention)
         await self._after("reserve")
         if self.overlapping:  # both blocks in one slot: a misunderstanding about the unit of slot numbers
             return dataclasses.replace(answer, slots=answer.slots[:1] * len(answer.slots))
@@ -91,18 +91,22 @@ class FaultyClient:
     async def retain(self, tokens: bytes, retention: Sequence[RetentionRange]) -> None:
         await self._before("retain")
         self.told.append(("retain", tokens, list(retention)))
+        await self._inner.retain(tokens, retention)
 
     async def prefetch(self, ticket: int, tokens: bytes, *, skip: int) -> None:
         await self._before("prefetch")
         self.told.append(("prefetch", ticket, tokens, skip))
+        await self._inner.prefetch(ticket, tokens, skip=skip)
 
     async def cancel_prefetch(self, ticket: int) -> None:
         await self._before("cancel_prefetch")
         self.told.append(("cancel_prefetch", ticket))
+        await self._inner.cancel_prefetch(ticket)
 
     async def observe(self, prefills: Sequence[tuple[int, int, float]]) -> None:
         await self._before("observe")
         self.told.append(("observe", list(prefills)))
+        await self._inner.observe(prefills)
 
     async def close(self) -> None:
         await self._inner.close()
@@ -189,6 +193,17 @@ class Rig:
             if len(found) >= count or time.monotonic() >= end:
                 return found
             time.sleep(0.002)
+
+    def retention(self, tokens: bytes) -> list[tuple[int, float, bool]]:
+        """(priority, ttl_s, pinned) of each stored block of a prompt."""
+
+        def look() -> list[tuple[int, float, bool]]:
+            index = self.client._inner._session._space.index
+            kept = index.retention(index.match(tokens).blocks)
+            columns = (column.tolist() for column in (kept.priority, kept.ttl_s, kept.pinned))
+            return list(zip(*columns, strict=True))
+
+        return self.on_loop(look)
 
     def settle(self, timeout_s: float = 5.0) -> None:
         """Wait until the store holds no lease and no reservation any more, then recount it; fails on a leak."""

@@ -143,6 +143,33 @@ def test_retain_sends_no_more_tokens_than_it_marks(rig, tokens):
     assert len(rig.told("retain", 2, 0.05)) == 1
 
 
+def test_the_store_keeps_what_it_was_told(rig, tokens):
+    prompt = tokens(4 * B)
+    rig.saved(prompt[: B * 4], [0])
+    assert rig.save("a", prompt, 0, [0, 1, 2, 3]).saved == 3
+    assert rig.retention(prompt) == [(50, 0.0, False)] * 4
+    rig.connector.save("b", prompt, 0, [0, 1, 2, 3], [RetentionRange(0, 3, KEEP), RetentionRange(2, 4, PIN)])
+    rig.told("retain")
+    rig.settle()
+    assert rig.retention(prompt) == [(90, 60.0, False)] * 2 + [(50, 0.0, True)] * 2
+    other = tokens(3 * B, seed=1)
+    rig.connector.save("c", other, 0, [0, 1, 2], [RetentionRange(1, 2, PIN)])
+    rig.told("reserve", 2)
+    rig.settle()
+    assert rig.retention(other) == [(50, 0.0, False), (50, 0.0, True), (50, 0.0, False)]
+
+
+def test_what_prefill_took_becomes_what_a_lease_is_worth(make_rig, tokens):
+    rig = make_rig(observe_every_s=0.001)
+    prompt = tokens(4 * B)
+    rig.saved(prompt, range(4))
+    for i in range(10):
+        rig.connector.observe(0, 100, 1.0)
+        rig.told("observe", i + 1)
+    rig.fetch("a", prompt, 0, 4)
+    assert rig.load("a", range(10, 14)).compute_s == pytest.approx(4 * B * 0.01, rel=0.05)
+
+
 def test_compute_time_is_credited_by_the_share_that_was_loaded(rig, tokens):
     prompt = tokens(4 * B)
     rig.saved(prompt, range(4))
