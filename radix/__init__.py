@@ -2,9 +2,11 @@
 
 from .index import PrefixIndex
 from .keys import HASH_BYTES, SEED_BYTES, Extras, block_keys
-from .policy import EvictionPolicy, LeafView, Lru, S3Fifo
+from .lru import Lru
+from .policy import EvictionPolicy, LeafView
 from .results import Insertion, Match, Removed, Snapshot
 from .retention import Retentions
+from .s3fifo import S3Fifo
 from .tokens import TOKEN_BYTES, pack_tokens, unpack_tokens
 
 __all__ = [

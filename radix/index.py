@@ -17,7 +17,8 @@ from .columns import Columns
 from .keycache import KeyCache
 from .keys import SEED_BYTES, Extras
 from .leases import Leases
-from .policy import EvictionPolicy, Lru
+from .lru import Lru
+from .policy import EvictionPolicy
 from .results import Insertion, Match, Removed, Snapshot
 from .retention import RetentionColumns, Retentions
 from .tokens import TOKEN_BYTES
@@ -93,8 +94,9 @@ class PrefixIndex:
         numbers = np.asarray(blocks, dtype=np.int32)
         if len(numbers):
             self._require(numbers)
-            self._columns["hits"][numbers] += 1
-            self._columns["last_use"][numbers] = self._clock()
+            at = numbers.astype(np.intp)
+            self._columns["hits"][at] += 1
+            self._columns["last_use"][at] = self._clock()
             self._policy.touched(numbers)
 
     def insert(
@@ -115,9 +117,10 @@ class PrefixIndex:
             return Insertion(above, found)
         fresh = self._columns.allocate(total - found)
         now = self._clock()
-        self._columns["value"][fresh] = payload[found - skip :]
-        self._columns["last_use"][fresh] = now
-        self._columns["inserted_at"][fresh] = now
+        at = fresh.astype(np.intp)  # by which numpy indexes several times faster
+        self._columns["value"][at] = payload[found - skip :]
+        self._columns["last_use"][at] = now
+        self._columns["inserted_at"][at] = now
         node = path[-1] if path else self._tree.root
         if found < node.depth + len(node.blocks):
             node = self._tree.split(node, found - node.depth)
@@ -214,19 +217,33 @@ class PrefixIndex:
             going = node.blocks[-count:]
             going.reverse()
             policy.evicted(going)
+            self._count -= count
+            self._retentions.left(going)
             victims += going
             policy.offer(tree.drop_tail(node, count).id)
         numbers = np.array(victims, dtype=np.int32)
         self._columns["node"][numbers] = -1
-        self._retentions.left(numbers)
         self._columns.free(numbers)
-        self._count -= len(numbers)
         return self._facts(numbers)
 
     def coldest(self) -> float | None:
         """Last use of the block that `evict` would free next; None when nothing can be."""
         leaf, _ = self._policy.victim(1)
         return None if leaf < 0 else float(self._columns["last_use"][self.tail(leaf)])
+
+    def next_victims(self, limit: int) -> Numbers:
+        """Up to `limit` blocks of one leaf that `evict` would free next, tail first; none when nothing can be."""
+        leaf, count = self._policy.victim(limit)
+        return self.tips(leaf, count) if leaf >= 0 else _NONE
+
+    def is_tip(self, block: int) -> bool:
+        """Whether no block hangs below this one. KeyError when it is not in the index."""
+        node = self._tree.node_of(block)
+        return node.children is None and node.blocks[-1] == block
+
+    def now(self) -> float:
+        """The index's clock, seconds."""
+        return self._clock()
 
     def tail(self, leaf: int) -> int:
         """For the policy: the evictable tail of that leaf, or -1."""
@@ -268,6 +285,11 @@ class PrefixIndex:
         node = self._tree.node_of(block)
         start = (int(self._columns["depth"][block]) - node.depth) * self._size
         return bytes(node.edge[start : start + self._size])
+
+    def tokens_to(self, block: int) -> bytes:
+        """The packed tokens of the whole prefix that ends in this block."""
+        edges = [node.edge for node in _ancestry(self._tree.node_of(block))]
+        return b"".join(edges)[: (self.depth(block) + 1) * self._size]
 
     def extras_of(self, block: int) -> bytes:
         """The block's extras, empty for most."""
@@ -317,13 +339,13 @@ class PrefixIndex:
         self._policy.check(tips)
 
     def _facts(self, numbers: Numbers) -> list[Removed]:
-        blocks, orphaned = numbers.tolist(), self._leases.orphaned
-        take = (self._columns[name][numbers].tolist() for name in ("value", "hits", "last_use", "inserted_at"))
+        blocks, orphaned, at = numbers.tolist(), self._leases.orphaned, numbers.astype(np.intp)
+        take = (self._columns[name][at].tolist() for name in ("value", "hits", "last_use", "inserted_at"))
         return list(map(Removed, blocks, *take, map(orphaned, blocks)))
 
     def _require(self, numbers: Numbers) -> None:
         known = int(numbers.min()) >= 0 and int(numbers.max()) < self._columns.numbers
-        if not known or (self._columns["node"][numbers] < 0).any():
+        if not known or (self._columns["node"][numbers.astype(np.intp)] < 0).any():
             raise KeyError(f"a block of {numbers.tolist()[:8]} is not in the index")
 
 

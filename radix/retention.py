@@ -62,10 +62,10 @@ class RetentionColumns:
         numbers = np.asarray(blocks, dtype=np.int32)
         return Retentions(*(self._columns[name][numbers] for name in ("ret.priority", "ret.ttl", "ret.pinned")))
 
-    def left(self, blocks: Numbers) -> None:
+    def left(self, blocks: Sequence[int] | Numbers) -> None:
         """These blocks have left the tree."""
         if self.pinned:
-            self.pinned -= int(np.count_nonzero(self._columns["ret.pinned"][blocks]))
+            self.pinned -= int(np.count_nonzero(self._columns["ret.pinned"][np.asarray(blocks, dtype=np.int32)]))
 
     def check(self, live: set[int]) -> None:
         """AssertionError unless a recount agrees."""

@@ -133,7 +133,7 @@ def test_leases_taken_and_given_back_for_ever_do_not_grow_the_queue(policy) -> N
         index.release(blocks[-1])
         index.evict(len(index) - 30)
     index.check()
-    assert sum(len(heap._heap) for heap in heaps) < 500
+    assert sum(len(heap) for heap in heaps) < 500
 
 
 @pytest.mark.parametrize("policy", [Lru, S3Fifo])
