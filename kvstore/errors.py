@@ -3,6 +3,7 @@
 KvterraceError
 ├── ConfigError      a configuration that cannot be used; the message names the key and its place
 ├── ArenaError       the shared-memory file cannot be made or attached
+├── NvmeError        a path of the NVMe tier that only its user can mend; the message names the path
 ├── SessionRefused   a session that cannot be opened; `field` names what stands against it
 └── SessionClosed    a verb on a session that has ended
 """
@@ -18,6 +19,10 @@ class ConfigError(KvterraceError):
 
 class ArenaError(KvterraceError):
     """The arena cannot be made or attached."""
+
+
+class NvmeError(KvterraceError):
+    """A path of the NVMe tier cannot be used as it is: no directory, taken by another store, too small."""
 
 
 class SessionRefused(KvterraceError):

@@ -107,11 +107,17 @@ Put: TypeAlias = Stored | Rejected | Failed
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """capacity_bytes: hard cap; used_bytes: taken now, headers included; blocks: that can be got."""
+    """capacity_bytes: hard cap; used_bytes: taken now, headers included; blocks: that can be got.
+
+    live_bytes: of the blocks that can be got, headers included. live_limit_bytes: what is put beyond it is rejected as
+    "full", so whoever puts drops first; below it the tier finds room by itself. 0 = the tier has no such limit.
+    """
 
     capacity_bytes: int
     used_bytes: int
     blocks: int
+    live_bytes: int = 0
+    live_limit_bytes: int = 0
 
 
 class Tier(Protocol):

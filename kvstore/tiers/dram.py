@@ -18,6 +18,7 @@ RECORD_BYTES = 256  # counted for each block beside its payload and tokens
 
 @dataclass(slots=True, eq=False)
 class _Kept:
+    fingerprint: bytes
     parent: bytes
     tokens: bytes
     checksum: int
@@ -29,7 +30,7 @@ class _Kept:
 
 
 class DramTier:
-    """capacity_bytes bounds payloads, tokens and RECORD_BYTES a block."""
+    """capacity_bytes bounds payloads, tokens and RECORD_BYTES a block. Full, it lets go of the least recently used."""
 
     def __init__(self, capacity_bytes: int, *, name: str = "dram") -> None:
         self.name = name
@@ -48,7 +49,7 @@ class DramTier:
         return [self._drop(key) for key in keys]
 
     def usage(self) -> Usage:
-        return Usage(self._capacity_bytes, self._used_bytes, len(self._kept))
+        return Usage(self._capacity_bytes, self._used_bytes, len(self._kept), live_bytes=self._used_bytes)
 
     async def close(self) -> None:
         self._closed = True
@@ -59,11 +60,12 @@ class DramTier:
         kept = self._kept.get(wanted.key)
         if kept is None:
             return Miss()
-        same = (kept.parent, kept.tokens, kept.payload.nbytes) == (wanted.parent, wanted.tokens, wanted.into.nbytes)
-        if not same:
+        asked = (wanted.fingerprint, wanted.parent, wanted.tokens, wanted.block_bytes)
+        if asked != (kept.fingerprint, kept.parent, kept.tokens, kept.payload.nbytes):
             return Miss()  # the question is wrong, not the record
-        wanted.into[:] = kept.payload
-        if xxhash.xxh3_64_intdigest(wanted.into.data) != kept.checksum:
+        into = wanted.into[: wanted.block_bytes]
+        into[:] = kept.payload
+        if xxhash.xxh3_64_intdigest(into.data) != kept.checksum:
             self._drop(wanted.key)
             return Failed("corrupt")
         self._kept.move_to_end(wanted.key)
@@ -74,7 +76,8 @@ class DramTier:
             return Rejected("closed")
         if record.key in self._kept:
             return Stored()
-        kept = _Kept(record.parent, record.tokens, record.checksum, record.payload.copy())
+        payload = record.payload[: record.block_bytes].copy()
+        kept = _Kept(record.fingerprint, record.parent, record.tokens, record.checksum, payload)
         if kept.size > self._capacity_bytes:
             return Rejected("too_large")
         if xxhash.xxh3_64_intdigest(kept.payload.data) != record.checksum:

@@ -24,5 +24,15 @@ class NullTier:
     def usage(self) -> Usage:
         return Usage(0, 0, 0)
 
+    async def flush(self, *, deadline_s: float) -> bool:
+        """Nothing is ever unsafe here."""
+        return True
+
+    async def clear(self, fingerprint: bytes | None) -> int:
+        return 0
+
+    def devices(self) -> tuple[()]:
+        return ()
+
     async def close(self) -> None:
         self._reason = "closed"

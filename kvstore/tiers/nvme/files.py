@@ -56,7 +56,7 @@ class Files(Protocol):
     def truncate(self, handle: int, size: int) -> None: ...
 
     def preadv(self, handle: int, buffers: Sequence[memoryview], offset: int) -> int:
-        """Fill the buffers (contiguous bytes) in order; how many bytes came, which may be fewer. 0 = the file ends here."""
+        """Fill the buffers (contiguous) in order; how many bytes came, which may be fewer. 0 = the file ends here."""
         ...
 
     def pwritev(self, handle: int, buffers: Sequence[memoryview], offset: int) -> int:

@@ -1,7 +1,10 @@
 """One suite for every tier: what `tiers/base.py` promises. A new tier joins TIERS and must pass unchanged."""
 
+import dataclasses
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,32 +19,52 @@ from kvterrace.kvstore.tiers import (
     Rejected,
     Stored,
     Tier,
-    Usage,
     Wanted,
 )
+from kvterrace.kvstore.tiers.nvme import NvmePath, NvmeTier
 
 pytestmark = pytest.mark.unit
 
 BLOCK_BYTES = 4096
-CAPACITY_BYTES = 10 * (BLOCK_BYTES + 512)
+PAGE = 4096
 
 
 @dataclass
 class Case:
-    """keeps: whether it stores at all. flip(tier, key): damage the kept payload behind the tier's back."""
+    """keeps: whether it stores at all. flip(tier, key): damage the kept payload behind the tier's back. evicts: whether
+    it makes room by itself, instead of saying "full"."""
 
-    make: Callable[[], Tier]
+    make: Callable[[Path], Tier]
     keeps: bool
     flip: Callable[[Tier, bytes], None]
+    capacity_bytes: int
+    evicts: bool = False
 
 
 def flip_dram(tier, key):
     tier._kept[key].payload[100] ^= 1
 
 
+def flip_nvme(tier, key):
+    _, segment, ordinal = tier._index.find(key)
+    with open(segment.path, "r+b") as file:
+        file.seek((segment.pages[ordinal] + 1) * PAGE + 100)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+        os.fsync(file.fileno())
+
+
+NVME_CAPACITY_BYTES = 5 * 65536 + 4 * PAGE
 TIERS = {
-    "dram": Case(lambda: DramTier(CAPACITY_BYTES), True, flip_dram),
-    "null": Case(NullTier, False, lambda tier, key: None),
+    "dram": Case(lambda _: DramTier(10 * (BLOCK_BYTES + 512)), True, flip_dram, 10 * (BLOCK_BYTES + 512), evicts=True),
+    "null": Case(lambda _: NullTier(), False, lambda tier, key: None, 1 << 20),
+    "nvme": Case(
+        lambda path: NvmeTier.open([NvmePath(path, NVME_CAPACITY_BYTES, min_free_bytes=0)], segment_bytes=65536),
+        True,
+        flip_nvme,
+        NVME_CAPACITY_BYTES,
+    ),
 }
 
 
@@ -51,8 +74,8 @@ def case(request):
 
 
 @pytest.fixture
-async def tier(case):
-    made = case.make()
+async def tier(case, tmp_path):
+    made = case.make(tmp_path)
     yield made
     await made.close()
 
@@ -60,11 +83,13 @@ async def tier(case):
 def record(number: int, size: int = BLOCK_BYTES) -> Record:
     payload = np.random.default_rng(number).integers(0, 256, size, dtype=np.uint8)
     checksum = xxhash.xxh3_64_intdigest(payload)
-    return Record(bytes([number]) * 32, bytes([number + 100]) * 32, bytes([number]) * 64, payload, checksum)
+    key, parent = bytes([number]) * 32, bytes([number + 100]) * 32
+    return Record(bytes(32), key, parent, bytes([number]) * 64, size, payload, checksum)
 
 
 def ask(what: Record, **other) -> Wanted:
-    fields = {"key": what.key, "parent": what.parent, "tokens": what.tokens} | other
+    names = ("fingerprint", "key", "parent", "tokens", "block_bytes")
+    fields = {name: getattr(what, name) for name in names} | other
     return Wanted(into=np.zeros(what.payload.nbytes, np.uint8), **fields)
 
 
@@ -95,9 +120,9 @@ async def test_the_callers_buffer_is_its_own_again_after_put(case, tier):
     assert not case.keeps or (wanted.into == payload).all()
 
 
-@pytest.mark.parametrize("other", [{"parent": bytes(32)}, {"tokens": bytes(64)}])
+@pytest.mark.parametrize("other", [{"fingerprint": b"x" * 32}, {"parent": bytes(32)}, {"tokens": bytes(64)}])
 async def test_identity_is_compared_not_trusted(tier, other):
-    """The same key with another parent or other tokens must not be served."""
+    """The same key in another namespace, with another parent or other tokens must not be served."""
     one = record(1)
     await tier.put([one], deadline_s=1)
     assert await tier.get([ask(one, **other)], deadline_s=1) == [Miss()]
@@ -106,8 +131,22 @@ async def test_identity_is_compared_not_trusted(tier, other):
 async def test_a_block_of_another_length_is_not_served(tier):
     one = record(1)
     await tier.put([one], deadline_s=1)
-    short = Wanted(one.key, one.parent, one.tokens, np.zeros(BLOCK_BYTES // 2, np.uint8))
-    assert await tier.get([short], deadline_s=1) == [Miss()]
+    for size in (BLOCK_BYTES - 1, BLOCK_BYTES // 2):
+        assert await tier.get([ask(one, block_bytes=size)], deadline_s=1) == [Miss()]
+
+
+@pytest.mark.parametrize("size", [BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1])
+@pytest.mark.parametrize("slack", [0, PAGE])
+async def test_what_lies_behind_the_block_is_not_part_of_it(case, tier, size, slack):
+    """Slots are whole pages; blocks need not be. Nothing is read or written beyond `into`."""
+    one = record(1, size + slack)
+    one = dataclasses.replace(one, block_bytes=size, checksum=xxhash.xxh3_64_intdigest(one.payload[:size].tobytes()))
+    assert await tier.put([one], deadline_s=1) == answer(case, [Stored()], [Rejected("disabled")])
+    memory = np.zeros(size + slack + 64, np.uint8)
+    wanted = dataclasses.replace(ask(one), into=memory[: size + slack])
+    assert await tier.get([wanted], deadline_s=1) == answer(case, [Hit(one.checksum)], [Miss()])
+    assert not case.keeps or (wanted.into[:size] == one.payload[:size]).all()
+    assert not memory[size + slack :].any()
 
 
 async def test_a_flipped_bit_is_found_and_the_block_gone(case, tier):
@@ -129,17 +168,25 @@ async def test_a_payload_that_does_not_fit_its_checksum_is_not_stored(case, tier
 
 
 async def test_the_cap_holds_after_every_put_and_new_blocks_get_in(case, tier):
-    for number in range(60):
-        (given,) = await tier.put([record(number)], deadline_s=1)
+    """A tier that is full says so; who drops the oldest is then served, for ever."""
+    oldest = 0
+    for number in range(100):
+        one = record(number)
+        (given,) = await tier.put([one], deadline_s=1)
+        if given == Rejected("full") and not case.evicts:
+            while tier.usage().live_bytes + 2 * PAGE > tier.usage().live_limit_bytes:
+                await tier.drop([record(oldest).key])
+                oldest += 1
+            (given,) = await tier.put([one], deadline_s=1)
         usage = tier.usage()
-        assert usage.used_bytes <= usage.capacity_bytes
+        assert usage.used_bytes <= usage.capacity_bytes <= case.capacity_bytes
         assert given == answer(case, Stored(), Rejected("disabled"))
-    got = await tier.get([ask(record(59)), ask(record(0))], deadline_s=1)
-    assert got == answer(case, [Hit(record(59).checksum), Miss()], [Miss()] * 2)
+    got = await tier.get([ask(record(99)), ask(record(0))], deadline_s=1)
+    assert got == answer(case, [Hit(record(99).checksum), Miss()], [Miss()] * 2)
 
 
 async def test_more_than_the_capacity_is_rejected_and_costs_nobody_his_place(case, tier):
-    one, huge = record(1), record(2, size=CAPACITY_BYTES)
+    one, huge = record(1), record(2, size=case.capacity_bytes)
     await tier.put([one], deadline_s=1)
     (given,) = await tier.put([huge], deadline_s=1)
     assert given == Rejected(answer(case, "too_large", "disabled"))
@@ -161,7 +208,15 @@ async def test_dropped_is_gone_and_gives_its_bytes_back(case, tier):
     assert await tier.drop([record(1).key]) == [False]
     assert await tier.get([ask(record(1))], deadline_s=1) == [Miss()]
     await tier.drop([record(2).key])
-    assert tier.usage() == Usage(empty.capacity_bytes, empty.used_bytes, 0)
+    usage = tier.usage()
+    assert (usage.blocks, usage.live_bytes, usage.live_limit_bytes) == (0, empty.live_bytes, empty.live_limit_bytes)
+
+
+async def test_what_was_dropped_can_be_put_again(case, tier):
+    await tier.put([record(1)], deadline_s=1)
+    await tier.drop([record(1).key])
+    assert await tier.put([record(1)], deadline_s=1) == answer(case, [Stored()], [Rejected("disabled")])
+    assert await tier.get([ask(record(1))], deadline_s=1) == answer(case, [Hit(record(1).checksum)], [Miss()])
 
 
 async def test_empty_batches_are_answered(tier):

@@ -1,0 +1,189 @@
+"""NvmeTier: a crash-safe store of records by key, on one or more paths. It knows no prefixes: what leaves is for the
+store to say, by drop.
+
+Owned by one event loop, which decides everything; threads only move and check bytes, a request of several MiB at a
+time, straight between segments and the caller's page-aligned memory. What was answered Stored survives the process from
+then on, and a power cut after the next flush. See docs/formats.md for the files and tiers/base.py for the contract.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from ....proto import PAGE_BYTES
+from ..base import Got, Put, Record, Rejected, Usage, Wanted
+from ..codec import RAW, Codec
+from .device import Options
+from .files import Files, OsFiles
+from .index import RecordIndex
+from .log import Log
+from .reading import ReadPath
+from .segment import empty_bytes
+from .startup import inventory, open_logs, take_paths
+from .transfer import padded
+from .types import DeviceStats, Inventory, NvmePath
+from .writing import WritePath
+
+MAX_SEGMENT_BYTES = 512 << 20
+CLOSE_S = 10.0
+
+
+class NvmeTier:
+    """See the module. Made by open()."""
+
+    name = "nvme"
+
+    def __init__(self, logs: Sequence[Log], index: RecordIndex[Log], options: Options, locks: Sequence[int]) -> None:
+        self._logs = list(logs)
+        self._index = index
+        self._options = options
+        self._locks = list(locks)
+        self._reads = ReadPath(index, options)
+        self._writes = WritePath(self._logs, index, options)
+        self._closed = False
+
+    @classmethod
+    def open(  # noqa: PLR0913  (each is a bound or a seam of its own)
+        cls,
+        paths: Sequence[NvmePath],
+        *,
+        files: Files = OsFiles(),  # noqa: B008  (it has no state)
+        codec: Codec = RAW,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        entropy: Callable[[int], bytes] = os.urandom,
+        segment_bytes: int = 256 << 20,
+        request_bytes: int = 8 << 20,
+        threads: int = 4,
+        max_pending_bytes: int = 256 << 20,
+        slow_s: float = 1.0,
+    ) -> "NvmeTier":
+        """Lock the paths and find what they hold. Blocks; needs no event loop.
+
+        NvmeError: only the user can mend it (two stores on one path, not a directory, too small). A device that fails
+        is no error: the tier goes on without it.
+
+        codec:             of new blocks.
+        clock, wall:       seconds, monotonic and since 1970.
+        entropy:           so many random bytes.
+        segment_bytes:     largest segment, at most 512 MiB; a path needs three of them.
+        request_bytes:     largest device request, unless one record is larger.
+        threads:           requests in flight, of each path and direction.
+        max_pending_bytes: that may be waiting to be written to one path; more is Rejected("busy").
+        slow_s:            a device call that takes longer counts as a failure.
+        """
+        assert paths, "a tier without a path is a NullTier"
+        assert segment_bytes % PAGE_BYTES == 0, segment_bytes
+        assert empty_bytes(segment_bytes) < segment_bytes // 2 <= MAX_SEGMENT_BYTES // 2, segment_bytes
+        options = Options(
+            files=files,
+            codec=codec,
+            clock=clock,
+            wall=wall,
+            entropy=entropy,
+            segment_bytes=segment_bytes,
+            request_bytes=max(PAGE_BYTES, min(request_bytes, segment_bytes // 4)),
+            threads=threads,
+            max_pending_bytes=max_pending_bytes,
+            slow_s=slow_s,
+        )
+        taken = take_paths(paths, options)
+        index: RecordIndex[Log] = RecordIndex()
+        logs = open_logs([device for device, _ in taken], index)
+        return cls(logs, index, options, [lock for _, lock in taken if lock is not None])
+
+    def inventory(self) -> Iterator[Inventory]:
+        """What can be got, for the store to build its index from. Blocks: meant for the start."""
+        return inventory(self._index)
+
+    async def get(self, wanted: Sequence[Wanted], *, deadline_s: float) -> list[Got]:
+        """As Tier.get. A call that is cancelled ends when no device touches `into` any more."""
+        return await self._reads.get(wanted, deadline_s=deadline_s)
+
+    async def put(self, records: Sequence[Record], *, deadline_s: float) -> list[Put]:
+        """As Tier.put. Records that follow one another are kept together. A call that is cancelled ends when no device
+        touches a payload any more."""
+        if self._closed:
+            return [Rejected("closed") for _ in records]
+        return await self._writes.put(records, deadline_s=deadline_s)
+
+    async def drop(self, keys: Sequence[bytes]) -> list[bool]:
+        """As Tier.drop. On the disk within about a second: a block may come back when the process is killed before."""
+        answers: list[bool] = []
+        for key in keys:
+            place = self._index.find(padded(key))
+            answers.append(place is not None)
+            if place is not None:
+                log, segment, ordinal = place
+                self._index.drop(segment, ordinal)
+                log.bury_if_dead(segment)
+                log.safety.marks_due()
+                log.reclaimer.kick()
+        return answers
+
+    async def clear(self, fingerprint: bytes | None) -> int:
+        """Forget a namespace's blocks, or all; how many. They do not come back after a restart, whatever happens after
+        this has returned. What is being written will not become visible."""
+        count = 0
+        writing = self._writes.void(fingerprint)
+        for log, segment in self._index.segments():
+            for ordinal in segment.ordinals_of(fingerprint) if segment.tally is not None else ():
+                self._index.drop(segment, ordinal)
+                count += 1
+            log.bury_if_dead(segment)
+        if writing:
+            await asyncio.wait(writing)
+        for log in self._logs:
+            await log.safety.mark(list(log.segments.values()), sync=True)
+            await log.safety.sync_directory()
+            log.reclaimer.kick()
+        return count
+
+    async def flush(self, *, deadline_s: float) -> bool:
+        """True: everything that was answered Stored before survives a power cut."""
+        tasks = [asyncio.ensure_future(log.safety.sync()) for log in self._logs if not self._closed]
+        if not tasks:
+            return True
+        done, late = await asyncio.wait(tasks, timeout=max(0.0, deadline_s))
+        return not late and all(task.result() for task in done)
+
+    def usage(self) -> Usage:
+        """used_bytes: of all files; live_bytes: of records that can be got and those being written."""
+        return Usage(
+            capacity_bytes=sum(log.capacity_bytes for log in self._logs),
+            used_bytes=sum(log.used_bytes for log in self._logs),
+            blocks=len(self._index),
+            live_bytes=sum(log.tally.bytes + log.pending_bytes for log in self._logs),
+            live_limit_bytes=sum(log.live_limit_bytes for log in self._logs if not log.device.lost),
+        )
+
+    def devices(self) -> list[DeviceStats]:
+        """One for each path, in their order."""
+        return [log.stats() for log in self._logs]
+
+    def bandwidth(self) -> tuple[float, float]:
+        """Measured (read, write) bytes per second of single requests to the fastest path, 0.0 = not known yet."""
+        devices = [log.device for log in self._logs]
+        return max(each.read_pace.bytes_s for each in devices), max(each.write_pace.bytes_s for each in devices)
+
+    async def close(self) -> None:
+        """Write what a quick start needs, unlock the paths. Within CLOSE_S, whatever the devices do."""
+        if self._closed:
+            return
+        self._closed = True
+        work = [*self._writes.under_way(), *(asyncio.ensure_future(log.stop()) for log in self._logs)]
+        _, late = await asyncio.wait(work, timeout=CLOSE_S)
+        for task in late:
+            task.cancel()
+        for log in self._logs:
+            log.device.stop()
+        self._index.clear()
+        for lock in self._locks:
+            self._options.files.close(lock)
+
+    def check(self) -> None:
+        """AssertionError unless a recount agrees. O(records)."""
+        self._index.check()
+        for log in self._logs:
+            log.check()

@@ -1,0 +1,310 @@
+"""Transfer: the jobs of the I/O threads. Each moves a run of records between one file and memory, checks them, and
+answers for each one apart. No state, nothing shared: what they are given is theirs until they return.
+"""
+
+import errno
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from ....proto import PAGE_BYTES
+from ....proto.record import RecordHeader, pages
+from ..base import Failed, Got, Hit, Miss, Record, Wanted
+from ..codec import codec_of
+from .files import Access, Files
+from .types import U8
+from .workers import Scratch
+
+log = logging.getLogger(__name__)
+
+
+class Opener:
+    """Opens files past the page cache, or through it where the file system wants it so."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        self.direct = True
+
+    def open(self, path: Path, access: Access) -> int:
+        if self.direct:
+            try:
+                return self.files.open_segment(path, access, direct=True)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+            log.warning("%s: its file system offers no direct I/O, so the page cache keeps a second copy", path.parent)
+            self.direct = False
+        return self.files.open_segment(path, access, direct=False)
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """One record to read. page, head_pages, stored_pages, codec: where and how memory says it lies."""
+
+    wanted: Wanted
+    page: int
+    head_pages: int
+    stored_pages: int
+    codec: int
+
+    @property
+    def pages(self) -> int:
+        return self.head_pages + self.stored_pages
+
+
+@dataclass(slots=True, eq=False)
+class Outcome:
+    """answers: one each; error: the first device error."""
+
+    answers: list[Got] = field(default_factory=list[Got])
+    read_bytes: int = 0
+    error: OSError | None = None
+
+
+def read_records(opener: Opener, path: Path, segment: int, parts: Sequence[Reading], scratch: Scratch) -> Outcome:
+    """Read records that lie one after another in the segment with that ident, straight into `wanted.into` where it is
+    page-aligned and the record raw. Trouble with the whole run is looked into record by record."""
+    outcome = Outcome()
+    try:
+        handle = opener.open(path, "read")
+    except OSError as error:
+        outcome.error = error
+        outcome.answers = [Failed("io") for _ in parts]
+        return outcome
+    try:
+        outcome.answers = _read_run(opener.files, handle, segment, parts, scratch, outcome)
+    finally:
+        opener.files.close(handle)
+    return outcome
+
+
+def _read_run(
+    files: Files, handle: int, segment: int, parts: Sequence[Reading], scratch: Scratch, outcome: Outcome
+) -> list[Got]:
+    heads = scratch.take("head", sum(part.head_pages for part in parts))
+    bounce = scratch.take("body", sum(0 if _is_direct(part) else part.stored_pages for part in parts))
+    views: list[memoryview] = []
+    placed: list[tuple[memoryview, memoryview]] = []
+    head_at = body_at = 0
+    for part in parts:
+        head = heads[head_at : head_at + part.head_pages * PAGE_BYTES]
+        head_at += len(head)
+        size = part.stored_pages * PAGE_BYTES
+        if _is_direct(part):
+            body = part.wanted.into.data[:size]
+        else:
+            body = bounce[body_at : body_at + size]
+            body_at += size
+        views += (head, body)
+        placed.append((head, body))
+    try:
+        filled = fill(files, handle, views, parts[0].page)
+    except OSError as error:
+        outcome.error = outcome.error or error
+        filled = 0
+        if len(parts) == 1:
+            return [Failed("io")]
+    outcome.read_bytes += filled * PAGE_BYTES
+    if len(parts) > 1 and filled < sum(part.pages for part in parts):
+        return [got for part in parts for got in _read_run(files, handle, segment, [part], scratch, outcome)]
+    if filled < sum(part.pages for part in parts):
+        return [Failed("corrupt")]
+    return [_judge(part, segment, head, body) for part, (head, body) in zip(parts, placed, strict=True)]
+
+
+def _is_direct(part: Reading) -> bool:
+    into = part.wanted.into
+    return part.codec == 0 and into.nbytes >= part.stored_pages * PAGE_BYTES and is_aligned(into)
+
+
+def is_aligned(memory: U8) -> bool:
+    """Whether it begins at a page."""
+    return memory.__array_interface__["data"][0] % PAGE_BYTES == 0
+
+
+def _judge(part: Reading, segment: int, head: memoryview, body: memoryview) -> Got:
+    """The answer for a record that was read, whose block is in `into` when it is a Hit."""
+    wanted = part.wanted
+    found = RecordHeader.unpack(head)
+    if found is None or found[0].segment != segment or found[0].key != padded(wanted.key):
+        return Failed("corrupt")
+    header, tokens = found
+    said = (header.fingerprint, header.parent, tokens, header.block_bytes)
+    if said != (wanted.fingerprint, padded(wanted.parent), wanted.tokens, wanted.block_bytes):
+        return Miss()  # the question is wrong, not the record
+    if pages(header.stored_bytes) != part.stored_pages or header.codec != part.codec:
+        return Failed("corrupt")
+    into = wanted.into.data[: wanted.block_bytes]
+    if header.codec:
+        return _decode(header, body[: header.stored_bytes], wanted.into[: wanted.block_bytes])
+    if not _is_direct(part):
+        into[:] = body[: wanted.block_bytes]
+    return Hit(header.block_checksum) if xxhash.xxh3_64_intdigest(into) == header.block_checksum else Failed("corrupt")
+
+
+def _decode(header: RecordHeader, stored: memoryview, into: U8) -> Got:
+    codec = codec_of(header.codec)
+    if codec is None:
+        return Miss()  # a newer program's
+    if xxhash.xxh3_64_intdigest(stored) != header.stored_checksum:
+        return Failed("corrupt")
+    try:
+        codec.decode(np.frombuffer(stored, np.uint8), into)
+    except ValueError:
+        return Failed("corrupt")
+    whole = xxhash.xxh3_64_intdigest(into.data) == header.block_checksum
+    return Hit(header.block_checksum) if whole else Failed("corrupt")
+
+
+def padded(key: bytes) -> bytes:
+    """A key as records have it."""
+    return key if len(key) == 32 else key.ljust(32, b"\0")
+
+
+@dataclass(slots=True, eq=False)
+class Storing:
+    """One record to write. stored: what the codec made of it, None = the payload as it is."""
+
+    record: Record
+    header: RecordHeader
+    stored: bytes | None
+
+    @property
+    def pages(self) -> int:
+        return self.header.record_pages
+
+
+def write_records(files: Files, handle: int, page: int, parts: Sequence[Storing], scratch: Scratch) -> list[bool]:
+    """Write records one after another from `page` on, straight from payloads that are page-aligned. False for each
+    whose payload does not fit its checksum: its place stays without a header. OSError: none of them is there."""
+    heads = scratch.take("head", sum(part.header.header_pages for part in parts))
+    bounce = scratch.take("body", sum(_bounced_pages(part) for part in parts))
+    views: list[memoryview] = []
+    good: list[bool] = []
+    head_at = body_at = 0
+    for part in parts:
+        head = heads[head_at : head_at + part.header.header_pages * PAGE_BYTES]
+        head_at += len(head)
+        size = pages(part.header.stored_bytes) * PAGE_BYTES
+        block = part.record.payload.data[: part.record.block_bytes]
+        good.append(xxhash.xxh3_64_intdigest(block) == part.header.block_checksum)
+        if good[-1]:
+            part.header.pack_into(head, part.record.tokens)
+        else:
+            head[:] = bytes(len(head))
+        if _bounced_pages(part):
+            body = bounce[body_at : body_at + size]
+            body[: part.header.stored_bytes] = block if part.stored is None else part.stored
+            body_at += size
+        else:
+            body = part.record.payload.data[:size]
+        views += (head, body)
+    drain(files, handle, views, page)
+    return good
+
+
+def _bounced_pages(part: Storing) -> int:
+    count = pages(part.header.stored_bytes)
+    payload = part.record.payload
+    direct = part.stored is None and payload.nbytes >= count * PAGE_BYTES and is_aligned(payload)
+    return 0 if direct else count
+
+
+class Unreadable(OSError):
+    """It is the source that fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A record in its new place."""
+
+    header: RecordHeader
+    tokens: bytes
+    page: int
+
+
+def move_records(
+    opener: Opener, path: Path, run: Sequence[tuple[int, int]], segment: int, handle: int, page: int, scratch: Scratch
+) -> list[Moved | None]:
+    """Copy records that lie one after another, (page, pages) each, from the file at `path` to the segment with that
+    ident, from `page` on without gaps. None for each that is damaged and was left behind. OSError: none was moved."""
+    area = scratch.take("body", sum(length for _, length in run))
+    try:
+        source = opener.open(path, "read")
+        try:
+            filled = fill(opener.files, source, [area], run[0][0])
+        finally:
+            opener.files.close(source)
+    except OSError as error:
+        raise Unreadable(*error.args) from error
+    area[filled * PAGE_BYTES :] = bytes(len(area) - filled * PAGE_BYTES)  # the file ends there: nothing stale instead
+    moved: list[Moved | None] = []
+    views: list[memoryview] = []
+    to, at = page, 0
+    for _, length in run:
+        record = area[at * PAGE_BYTES : (at + length) * PAGE_BYTES]
+        at += length
+        found = parse_record(record)
+        if found is None:
+            moved.append(None)
+            continue
+        header, tokens = found[0]._replace(segment=segment), found[1]
+        header.pack_into(record[: header.header_pages * PAGE_BYTES], tokens)
+        moved.append(Moved(header, tokens, to))
+        views.append(record)
+        to += length
+    if views:
+        drain(opener.files, handle, views, page)
+    return moved
+
+
+def parse_record(record: memoryview) -> tuple[RecordHeader, bytes] | None:
+    """(header, tokens) of a record that is exactly this long and whole, stored bytes included."""
+    found = RecordHeader.unpack(record)
+    if found is None or found[0].record_pages * PAGE_BYTES != len(record):
+        return None
+    header = found[0]
+    at = header.header_pages * PAGE_BYTES
+    whole = xxhash.xxh3_64_intdigest(record[at : at + header.stored_bytes]) == header.stored_checksum
+    return found if whole else None
+
+
+def fill(files: Files, handle: int, views: Sequence[memoryview], page: int) -> int:
+    """Read whole pages into page-sized views; how many pages came, fewer only where the file ends. OSError."""
+    return _whole(lambda left, at: files.preadv(handle, left, at * PAGE_BYTES), views, page)
+
+
+def drain(files: Files, handle: int, views: Sequence[memoryview], page: int) -> None:
+    """Write whole pages. OSError also when the device takes no more of them."""
+    if _whole(lambda left, at: files.pwritev(handle, left, at * PAGE_BYTES), views, page) < _pages_of(views):
+        raise OSError(errno.EIO, "the device takes no more bytes")
+
+
+def _whole(call: Callable[[Sequence[memoryview], int], int], views: Sequence[memoryview], page: int) -> int:
+    """Repeat a call that may do less than it is asked, until it is done or makes no progress twice."""
+    done, stalled, total = 0, 0, _pages_of(views)
+    left = views
+    while done < total and stalled < 2:
+        count = call(left, page + done) // PAGE_BYTES  # a part of a page is done again: direct I/O begins at pages
+        stalled = 0 if count else stalled + 1
+        done += count
+        if count and done < total:
+            left = _after(left, count * PAGE_BYTES)
+    return done
+
+
+def _pages_of(views: Sequence[memoryview]) -> int:
+    return sum(map(len, views)) // PAGE_BYTES
+
+
+def _after(views: Sequence[memoryview], size: int) -> list[memoryview]:
+    """The views behind their first `size` bytes."""
+    for at, view in enumerate(views):
+        if size < len(view):
+            return [view[size:], *views[at + 1 :]]
+        size -= len(view)
+    return []
