@@ -4,6 +4,7 @@ A user's mistake ends in one line on stderr and exit code 2 (1 when no sidecar a
 """
 
 import asyncio
+import re
 import sys
 from collections.abc import Coroutine, Iterable
 from importlib.metadata import EntryPoint, entry_points, version
@@ -13,10 +14,12 @@ from typing import Annotated, Any, NoReturn, TypeVar
 import typer
 from rich.console import Console
 
+from ..proto import FieldError, Retention
+from ..radix import pack_tokens
 from .config import ServeConfig, default_uds, load_config
-from .errors import KvterraceError
+from .errors import ConfigError, KvterraceError
 from .serve import serve as run_serve
-from .service.admin import NoSidecar, clear_store, fetch_status
+from .service.admin import NoSidecar, clear_store, fetch_status, flush_store, retain_blocks
 from .status_view import status_json, status_tables
 
 COMMAND_GROUP = "kvterrace.commands"
@@ -50,22 +53,20 @@ def serve(  # noqa: PLR0913, PLR0917  # a flag is a parameter
     listen: Annotated[str | None, _flag("listen")] = None,
     http: Annotated[str | None, _flag("http")] = None,
     policy: Annotated[str | None, _flag("policy")] = None,
+    pin_share: Annotated[float | None, _flag("pin_share")] = None,
+    nvme: Annotated[list[str] | None, _flag("nvme")] = None,
+    nvme_min_free: Annotated[str | None, _flag("nvme_min_free")] = None,
+    nvme_daily_writes: Annotated[str | None, _flag("nvme_daily_writes")] = None,
+    nvme_admission: Annotated[str | None, _flag("nvme_admission")] = None,
+    nvme_mode: Annotated[str | None, _flag("nvme_mode")] = None,
+    nvme_codec: Annotated[str | None, _flag("nvme_codec")] = None,
     arena_dir: Annotated[Path | None, _flag("arena_dir")] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with any of these as keys.")] = None,
     insecure_listen: Annotated[bool | None, _flag("insecure_listen", "--insecure-listen")] = None,
     log_level: Annotated[str | None, _flag("log_level")] = None,
 ) -> None:
     """Run the store of this host until SIGTERM or Ctrl-C. Flags win over KVTERRACE_* variables over --config."""
-    flags = {
-        "dram": dram,
-        "uds": uds,
-        "listen": listen,
-        "http": http,
-        "policy": policy,
-        "arena_dir": arena_dir,
-        "insecure_listen": insecure_listen,
-        "log_level": log_level,
-    }
+    flags = {name: value for name, value in locals().items() if name != "config"}
     try:
         asyncio.run(run_serve(load_config(flags, config), announce=typer.echo))
     except KvterraceError as error:
@@ -95,13 +96,62 @@ def clear(
     address: AddressOption = None,
     namespace: Annotated[str | None, typer.Option(help="Fingerprint in hex of the one to clear; else all.")] = None,
 ) -> None:
-    """Drop what a sidecar holds; blocks being read go when their readers are done."""
-    try:
-        fingerprint = bytes.fromhex(namespace or "")
-    except ValueError:
-        _fail("clear", f"--namespace: {namespace!r} is not hexadecimal", 2)
+    """Drop what a sidecar holds, in every tier and for good; blocks being read go when their readers are done."""
+    fingerprint = _fingerprint("clear", namespace)
     dropped = _ask("clear", clear_store(_address(address), fingerprint, timeout_s=CALL_TIMEOUT_S))
     typer.echo(f"dropped {dropped} blocks")
+
+
+@app.command("flush")
+def flush(
+    address: AddressOption = None,
+    deadline: Annotated[float, typer.Option(help="Seconds it may take.")] = 60.0,
+) -> None:
+    """Write what waits for the NVMe tier and sync it. Exit code 1 when that was not done by the deadline."""
+    reply = _ask("flush", flush_store(_address(address), deadline_s=deadline, timeout_s=CALL_TIMEOUT_S))
+    if not reply.done:
+        _fail("flush", f"{reply.pending_blocks} blocks are not written yet", 1)
+    typer.echo("everything is written")
+
+
+NamespaceOption = Annotated[str, typer.Option(help="Fingerprint in hex, as `kvterrace status --json` has it.")]
+TokensOption = Annotated[
+    Path | None, typer.Option(help="File of token ids (numbers, in JSON or apart by blanks): only this prefix.")
+]
+
+
+@app.command("pin")
+def pin(namespace: NamespaceOption, tokens: TokensOption = None, address: AddressOption = None) -> None:
+    """Let blocks leave last, within the store's budget for pins (--pin-share of serve)."""
+    _retain("pin", address, namespace, tokens, pinned=True)
+
+
+@app.command("unpin")
+def unpin(namespace: NamespaceOption, tokens: TokensOption = None, address: AddressOption = None) -> None:
+    """Take back a pin."""
+    _retain("unpin", address, namespace, tokens, pinned=False)
+
+
+@app.command("ttl")
+def ttl(
+    seconds: Annotated[float, typer.Argument(help="Without use, until a block leaves first; 0 = no limit.")],
+    namespace: NamespaceOption,
+    tokens: TokensOption = None,
+    address: AddressOption = None,
+) -> None:
+    """Let blocks leave first once nobody has used them for so long."""
+    _retain("ttl", address, namespace, tokens, ttl_s=seconds)
+
+
+@app.command("priority")
+def priority(
+    value: Annotated[int, typer.Argument(help="0 (first to leave) to 100; 50 is everyone's.")],
+    namespace: NamespaceOption,
+    tokens: TokensOption = None,
+    address: AddressOption = None,
+) -> None:
+    """Say how much blocks are worth keeping."""
+    _retain("priority", address, namespace, tokens, priority=value)
 
 
 @app.command("version")
@@ -136,6 +186,38 @@ def _add_missing(program: typer.Typer, name: str, error: ImportError) -> None:
     @program.command(name, context_settings=anything, help="(needs pip install 'kvterrace[engine]')")
     def missing() -> None:  # pyright: ignore[reportUnusedFunction]  # typer calls it
         _fail(name, f"{error}; it comes with: pip install 'kvterrace[engine]'", 2)
+
+
+def _retain(command: str, address: str | None, namespace: str, tokens: Path | None, **said: Any) -> None:
+    """Set one field of the retention of a prefix or a namespace."""
+    try:
+        wish = Retention(**said)
+        packed = pack_tokens(read_token_ids(tokens)) if tokens is not None else b""
+    except (FieldError, ConfigError) as error:
+        _fail(command, str(error), 2)
+    call = retain_blocks(
+        _address(address), _fingerprint(command, namespace), packed, wish, list(said), timeout_s=CALL_TIMEOUT_S
+    )
+    typer.echo(f"{_ask(command, call)} blocks")
+
+
+def read_token_ids(path: Path) -> list[int]:
+    """The whole numbers in a file, whatever is between them. ConfigError when it cannot be read or has none."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--tokens: {path} cannot be read: {error}") from None
+    ids = [int(found) for found in re.findall(r"-?\d+", text)]
+    if not ids or not all(-(2**31) <= each < 2**31 for each in ids):
+        raise ConfigError(f"--tokens: {path} must hold token ids, whole numbers of 32 bits")
+    return ids
+
+
+def _fingerprint(command: str, namespace: str | None) -> bytes:
+    try:
+        return bytes.fromhex(namespace or "")
+    except ValueError:
+        _fail(command, f"--namespace: {namespace!r} is not hexadecimal", 2)
 
 
 def _address(given: str | None) -> str:

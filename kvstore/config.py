@@ -10,14 +10,15 @@ import os
 import re
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
@@ -25,6 +26,7 @@ from pydantic_settings import (
 
 from .arena import DEFAULT_DIRECTORY
 from .errors import ConfigError
+from .placement.policies import DEFAULT_PIN_SHARE, DEFAULT_POLICY, POLICY_NAMES
 
 ENV_PREFIX = "KVTERRACE_"
 # Variables of other kvterrace programs: theirs to check, not ours to refuse.
@@ -38,6 +40,13 @@ _UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
     "TB": 10**12,
 }
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+
+
+class NvmeOption(NamedTuple):
+    """One path of the NVMe tier and the cap on what it may hold there."""
+
+    path: Path
+    capacity_bytes: int
 
 
 def parse_size(value: object) -> int:
@@ -100,9 +109,43 @@ def default_uds() -> Path:
     return Path(tempfile.gettempdir()) / f"kvterrace-{os.geteuid()}" / "kvterrace.sock"
 
 
+def parse_nvme(value: object) -> NvmeOption:
+    """("/mnt/nvme0", bytes) of "/mnt/nvme0:200GiB"."""
+    path, colon, size = str(value).rpartition(":")
+    if not colon or not path.startswith("/"):
+        raise ValueError(f"{value!r} is not PATH:SIZE with an absolute path, such as /mnt/nvme0/kv:200GiB")
+    return NvmeOption(Path(path), parse_size(size))
+
+
+def _parse_nvmes(value: object) -> object:
+    """A list of them, or in the environment one text with commas."""
+    if isinstance(value, str):
+        value = [each for each in value.split(",") if each.strip()]
+    if not isinstance(value, list | tuple):
+        return value
+    found = [each if isinstance(each, NvmeOption) else parse_nvme(each) for each in cast("Sequence[object]", value)]
+    paths = [each.path for each in found]
+    twice = next((path for path in paths if paths.count(path) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{twice} is given twice")
+    return tuple(found)
+
+
 Size = Annotated[int, BeforeValidator(parse_size)]
 HostPort = Annotated[str, AfterValidator(_check_host_port)]
 UdsPath = Annotated[Path, AfterValidator(_check_uds)]
+
+
+_POLICY_NAMES = ", ".join(POLICY_NAMES)
+
+
+def _check_policy(name: str) -> str:
+    if name not in POLICY_NAMES:
+        raise ValueError(f"{name!r} is no policy; there are {_POLICY_NAMES}")
+    return name
+
+
+PolicyName = Annotated[str, AfterValidator(_check_policy)]
 
 
 class ServeConfig(BaseSettings):
@@ -119,7 +162,30 @@ class ServeConfig(BaseSettings):
     http: HostPort | None = Field(
         default=None, description="Serve /health, /ready, /metrics and /status.json on this HOST:PORT. Default: off."
     )
-    policy: Literal["lru", "s3fifo"] = Field(default="lru", description="Which blocks leave first: lru or s3fifo.")
+    policy: PolicyName = Field(default=DEFAULT_POLICY, description=f"Which blocks leave first: {_POLICY_NAMES}.")
+    pin_share: float = Field(
+        default=DEFAULT_PIN_SHARE,
+        ge=0.0,
+        le=1.0,
+        description="Share of a tier's blocks that pins may keep; beyond it a pin is none.",
+    )
+    nvme: Annotated[tuple[NvmeOption, ...], NoDecode, BeforeValidator(_parse_nvmes)] = Field(
+        default=(), description="PATH:SIZE of the NVMe tier, such as /mnt/nvme0/kv:200GiB; may be given several times."
+    )
+    nvme_min_free: Size = Field(default=1 << 30, description="What the NVMe tier leaves free on each disk.")
+    nvme_daily_writes: Size | None = Field(
+        default=None, description="What may be written to each NVMe path in a day, such as 500GiB. Default: no limit."
+    )
+    nvme_admission: Literal["all", "second_hit", "cost"] = Field(
+        default="all", description="What is written to NVMe: all, second_hit (what was read again) or cost."
+    )
+    nvme_mode: Literal["inclusive", "exclusive"] = Field(
+        default="inclusive",
+        description="inclusive: write at once, survives a crash; exclusive: write what is about to leave DRAM.",
+    )
+    nvme_codec: Literal["none", "lossless"] = Field(
+        default="none", description="none, or lossless: compress while that is faster than the disk."
+    )
     arena_dir: Path = Field(default=DEFAULT_DIRECTORY, description="Directory of the shared-memory file.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="What to log: debug, info, warning or error."

@@ -5,7 +5,7 @@ Used on the store's event loop.
 
 from collections.abc import Sequence
 
-from ..proto import Namespace
+from ..proto import Namespace, RetentionRange
 from .arena import ArenaView
 from .session import Session
 from .store import Store
@@ -40,11 +40,13 @@ class EmbeddedClient:
             return Acquired(0, skip, NO_SLOTS, {}, "disconnected")
         return await session.acquire(tokens, skip=skip, deadline_s=deadline_s)
 
-    async def reserve(self, tokens: bytes, *, start: int, count: int) -> Reserved:
+    async def reserve(
+        self, tokens: bytes, *, start: int, count: int, retention: Sequence[RetentionRange] = ()
+    ) -> Reserved:
         session = self._live
         if session is None:
             return Reserved(0, (), NO_SLOTS, "disconnected")
-        return session.reserve(tokens, start=start, count=count)
+        return session.reserve(tokens, start=start, count=count, retention=retention)
 
     async def commit(self, lease: int, checksums: Sequence[int]) -> bool:
         session = self._live
@@ -59,6 +61,26 @@ class EmbeddedClient:
         session = self._live
         if session is not None:
             session.release(lease, corrupt)
+
+    async def retain(self, tokens: bytes, retention: Sequence[RetentionRange]) -> None:
+        session = self._live
+        if session is not None:
+            session.retain(tokens, retention)
+
+    async def prefetch(self, ticket: int, tokens: bytes, *, skip: int) -> None:
+        session = self._live
+        if session is not None:
+            session.prefetch(ticket, tokens, skip=skip)
+
+    async def cancel_prefetch(self, ticket: int) -> None:
+        session = self._live
+        if session is not None:
+            session.cancel_prefetch(ticket)
+
+    async def observe(self, prefills: Sequence[tuple[int, int, float]]) -> None:
+        session = self._live
+        if session is not None:
+            session.observe(prefills)
 
     async def close(self) -> None:
         if self._session is not None:

@@ -1,9 +1,12 @@
 """Leases: the right to read or to fill slots. Held by a session, ended once; a leased slot is never reused."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ..proto import RetentionRange
 
 
 @dataclass(slots=True, eq=False)
@@ -24,12 +27,14 @@ class ReadLease:
 class WriteLease:
     """Slots being filled; invisible until committed. Pins the path above them, so that no suffix is orphaned.
 
-    tokens: packed, up to the end of the last block to write.
-    path:   int32 block numbers of the blocks before `first`.
-    first:  ordinal of the first block to write.
-    slots:  int64 pages, one for each block from `first` on.
-    traces: the blocks' names among the ghosts.
-    void:   the namespace was cleared meanwhile: commit must not bring the blocks back.
+    tokens:    packed, up to the end of the last block to write.
+    path:      int32 block numbers of the blocks above that were there when it began; fewer than `first` when those in
+               between are on their way from a lower tier.
+    first:     ordinal of the first block to write.
+    slots:     int64 pages, one for each block from `first` on.
+    traces:    the blocks' names among the ghosts.
+    retention: of the blocks, by ordinal.
+    void:      the namespace was cleared meanwhile: commit must not bring the blocks back.
     """
 
     id: int
@@ -38,4 +43,5 @@ class WriteLease:
     first: int
     slots: NDArray[np.int64]
     traces: list[int]
+    retention: Sequence[RetentionRange] = ()
     void: bool = False

@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from .stats import NamespaceStats, StoreStats, TierStats
+from .tiers.nvme.types import DeviceStats
 
 PREFIX = "kvterrace_store_"
 
@@ -24,19 +25,64 @@ _LABELLED: tuple[tuple[str, str, str, Callable[[StoreStats], Mapping[str, int]]]
         lambda stats: stats.counters.evictions_reused,
     ),
     ("dropped_save_blocks", "reason", "Blocks whose save was not taken.", lambda stats: stats.counters.dropped_saves),
+    ("promoted_blocks", "tier", "Blocks brought up to DRAM from that tier.", lambda s: s.counters.promoted_blocks),
+    ("demoted_blocks", "tier", "Blocks written to that tier.", lambda stats: stats.counters.demoted_blocks),
+    (
+        "dropped_demotion_blocks",
+        "reason",
+        "Blocks that were not written to the lower tier.",
+        lambda stats: stats.counters.dropped_demotions,
+    ),
+    ("failed_load_blocks", "reason", "Blocks a lower tier could not give.", lambda s: s.counters.failed_loads),
+    ("tier_evicted_blocks", "tier", "Blocks that left that tier.", lambda stats: stats.counters.tier_evictions),
+    (
+        "prefetched_blocks",
+        "outcome",
+        "Blocks brought up ahead of a request, when they were used or left unused.",
+        lambda stats: stats.counters.prefetched_blocks,
+    ),
+    ("tier_read_bytes", "tier", "Payload read from that tier.", lambda stats: stats.counters.read_bytes),
+    ("tier_written_bytes", "tier", "Payload written to that tier.", lambda stats: stats.counters.written_bytes),
 )
-_PLAIN: tuple[tuple[str, str, Callable[[StoreStats], int]], ...] = (
+_PLAIN: tuple[tuple[str, str, Callable[[StoreStats], float]], ...] = (
     ("committed_blocks", "Blocks made visible.", lambda stats: stats.counters.committed_blocks),
     ("duplicate_blocks", "Blocks committed when another had been first.", lambda s: s.counters.duplicate_blocks),
     ("checksum_failures", "Blocks that a reader found corrupt.", lambda stats: stats.counters.checksum_failures),
     ("acquires", "Requests for a prefix.", lambda stats: stats.counters.acquires),
     ("sessions_opened", "Sessions ever opened.", lambda stats: stats.counters.sessions_opened),
+    (
+        "saved_seconds",
+        "Seconds of prefill that leased blocks saved, less what loading them took, by the cost model.",
+        lambda stats: stats.counters.saved_s,
+    ),
 )
-_TIER: tuple[tuple[str, str, Callable[[TierStats], int]], ...] = (
+_DEVICE: tuple[tuple[str, str, Callable[[DeviceStats], float]], ...] = (
+    ("device_up", "1 while the path is in use.", lambda device: device.state == "ok"),
+    ("device_capacity_bytes", "Cap on the path.", lambda device: device.capacity_bytes),
+    ("device_used_bytes", "Bytes on the disk.", lambda device: device.used_bytes),
+    ("device_live_bytes", "Bytes of records that can be got.", lambda device: device.live_bytes),
+    ("device_segments", "Segment files.", lambda device: device.segments),
+    ("device_foreign_segments", "Files of an unknown version, left alone.", lambda device: device.foreign_segments),
+)
+_DEVICE_COUNTERS: tuple[tuple[str, str, Callable[[DeviceStats], float]], ...] = (
+    ("device_written_bytes", "Written to the device, for whatever reason.", lambda device: device.written_bytes),
+    (
+        "device_accepted_bytes",
+        "Written because a block was put; written over accepted is the write amplification.",
+        lambda device: device.accepted_bytes,
+    ),
+    ("device_read_bytes", "Read from the device for blocks.", lambda device: device.read_bytes),
+    ("device_errors", "Device calls that failed or took too long.", lambda device: device.errors),
+    ("device_corrupt_blocks", "Records found damaged, and dropped.", lambda device: device.corrupt_blocks),
+)
+_TIER: tuple[tuple[str, str, Callable[[TierStats], float]], ...] = (
     ("tier_capacity_bytes", "Size of the tier.", lambda tier: tier.capacity_bytes),
     ("tier_used_bytes", "Slots that hold or await a block.", lambda tier: tier.used_bytes),
     ("tier_leased_bytes", "Used slots that may not be evicted now.", lambda tier: tier.leased_bytes),
-    ("tier_reserved_bytes", "Slots being written.", lambda tier: tier.reserved_bytes),
+    ("tier_reserved_bytes", "Slots being written, or bytes waiting to be.", lambda tier: tier.reserved_bytes),
+    ("tier_blocks", "Blocks that can be got.", lambda tier: tier.blocks),
+    ("tier_read_latency_seconds", "Of a read, as the cost model has it.", lambda tier: tier.latency_s),
+    ("tier_read_bytes_per_second", "As the cost model has it.", lambda tier: tier.bytes_per_s),
 )
 _SPACE: tuple[tuple[str, str, Callable[[NamespaceStats], int]], ...] = (
     ("namespace_blocks", "Visible blocks.", lambda space: space.blocks),
@@ -70,7 +116,23 @@ class StoreCollector(Collector):
             for tier in stats.tiers:
                 gauge.add_metric([tier.name], size(tier))
             yield gauge
+        yield from _of_devices(stats)
         yield from _of_namespaces(stats)
+
+
+def _of_devices(stats: StoreStats) -> Iterator[Metric]:
+    devices = [device for tier in stats.tiers for device in tier.devices]
+    for rows, family in ((_DEVICE, GaugeMetricFamily), (_DEVICE_COUNTERS, CounterMetricFamily)):
+        for name, text, read in rows:
+            metric = family(PREFIX + name, text, labels=["path"])
+            for device in devices:
+                metric.add_metric([device.path], read(device))
+            yield metric
+    left = GaugeMetricFamily(PREFIX + "device_write_budget_left_bytes", "Of today's write budget.", labels=["path"])
+    for device in devices:
+        if device.budget_left_bytes is not None:
+            left.add_metric([device.path], device.budget_left_bytes)
+    yield left
 
 
 def _of_namespaces(stats: StoreStats) -> Iterator[Metric]:

@@ -11,14 +11,21 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..proto import Namespace
-from ..radix import TOKEN_BYTES, EvictionPolicy, Match, PrefixIndex, Removed
+from ..proto import Namespace, RetentionRange
+from ..radix import TOKEN_BYTES, Match, PrefixIndex, Removed
 from .arena import Arena
 from .ghosts import Ghosts, traces
 from .lease import ReadLease, WriteLease
+from .placement.cost import CostModel
+from .placement.policies import MakePolicy
+from .retention import retain
 from .slabs import Pages, SizeClass
 from .stats import Counters
 from .types import Slots
+
+# Column `below`: what is known of a block's copy in the lower tier. Only a hint, to ask for no copy in vain: the
+# catalog knows.
+ABSENT, QUEUED, WRITTEN = 0, 1, 2
 
 
 class Residents:
@@ -31,7 +38,8 @@ class Residents:
         size_class: SizeClass,
         arena: Arena,
         *,
-        policy: EvictionPolicy,
+        policy: MakePolicy,
+        cost: CostModel,
         clock: Callable[[], float],
         ghosts: Ghosts,
         counters: Counters,
@@ -43,18 +51,22 @@ class Residents:
         self.index = PrefixIndex(
             self.fingerprint,
             block_tokens=self.block_tokens,
-            policy=policy,
+            policy=policy(self._block_cost),
             hash_name=namespace.hash_name,
             clock=clock,
         )
         self.index.column("checksum", np.uint64, 0)
         self.index.column("trace", np.uint64, 0)
         self.index.column("live", np.bool_, False)
+        self.index.column("below", np.uint8, ABSENT)
+        self.index.column("prefetched", np.bool_, False)
         self.reads: dict[int, ReadLease] = {}
         self.writes: dict[int, WriteLease] = {}
+        self.cost = cost
         self.sessions = 0
         self.hit_tokens = 0
         self.miss_tokens = 0
+        self.view = arena.view(namespace.layout.block_bytes, size_class.slot_bytes)
         self._arena = arena
         self._ghosts = ghosts
         self._counters = counters
@@ -66,6 +78,11 @@ class Residents:
         return self.block_tokens * TOKEN_BYTES
 
     @property
+    def empty(self) -> bool:
+        """Neither a block nor a lease."""
+        return not (len(self.index) or self.reads or self.writes)
+
+    @property
     def reserved(self) -> int:
         """Slots under write leases."""
         return sum(len(lease.slots) for lease in self.writes.values())
@@ -75,12 +92,13 @@ class Residents:
         """Blocks that may not be evicted now, orphans included."""
         return len(self.index) - self.index.evictable + self.index.orphans
 
-    def explain(self, tokens: bytes, match: Match) -> str:
-        """Why the first full block beyond `match` is not here; "" when there is none. Hashes one block."""
-        found = len(match)
+    def explain(self, tokens: bytes, match: Match, *, beyond: int = 0) -> str:
+        """Why the first full block behind `match` and `beyond` more (that are in a lower tier) is not here; "" when
+        there is none. Hashes beyond + 1 blocks."""
+        found = len(match) + beyond
         if found >= len(tokens) // self.block_token_bytes:
             return ""
-        trace = traces(self._trace(match), tokens, self.block_token_bytes, found, found + 1)[0]
+        trace = self.names_of(tokens, match, found + 1)[-1]
         if trace in self._pending:
             return "not_committed"
         return self._ghosts.reason(trace) or "never_seen"
@@ -93,6 +111,10 @@ class Residents:
         self.reads[lease_id] = ReadLease(lease_id, match.blocks, skip, slots)
         return self._refs(slots, self.index.col("checksum")[blocks])
 
+    def checksums(self, blocks: NDArray[np.int32]) -> list[int]:
+        """xxh3-64 of each block."""
+        return self.index.col("checksum")[blocks].tolist()
+
     def end_read(self, lease: ReadLease, corrupt: Sequence[int] = ()) -> None:
         """Release; the blocks at these positions of lease.slots, and what is below them, leave the index."""
         if corrupt:
@@ -104,40 +126,87 @@ class Residents:
         del self.reads[lease.id]
         self._unpin(lease.path)
 
+    def take_prefetched(self, blocks: NDArray[np.int32]) -> int:
+        """How many of these came by a prefetch and are used for the first time."""
+        marks = self.index.col("prefetched")
+        came = int(np.count_nonzero(marks[blocks]))
+        if came:
+            marks[blocks] = False
+        return came
+
     def pin(self, match: Match) -> None:
         """Keep the parents of blocks that are about to be written."""
-        if len(match):
-            self.index.lease(match.last)
+        self._pin(match.blocks)
 
     def unpin(self, match: Match) -> None:
         self._unpin(match.blocks)
 
-    def write(self, lease_id: int, tokens: bytes, match: Match, slots: Pages) -> Slots:
-        """Lease `slots` for the blocks right after a pinned match; takes the pin over."""
-        first = len(match)
-        names = traces(self._trace(match), tokens, self.block_token_bytes, first, first + len(slots))
+    def write(
+        self,
+        lease_id: int,
+        tokens: bytes,
+        match: Match,
+        slots: Pages,
+        retention: Sequence[RetentionRange] = (),
+        *,
+        on_way: int = 0,
+        names: Sequence[int] | None = None,
+    ) -> WriteLease:
+        """Lease `slots` for the blocks right after a pinned match and `on_way` blocks that are still to come; takes the
+        pin over. names: from names_of(), if the caller has them."""
+        first = len(match) + on_way
+        if names is None:
+            names = self.names_of(tokens, match, first + len(slots))[on_way:]
         for name in names:
             self._pending[name] = self._pending.get(name, 0) + 1
         prefix = tokens[: (first + len(slots)) * self.block_token_bytes]
-        self.writes[lease_id] = WriteLease(lease_id, prefix, match.blocks, first, slots, names)
-        return self._refs(slots, np.zeros(len(slots), dtype=np.uint64))
+        lease = WriteLease(lease_id, prefix, match.blocks, first, slots, list(names), retention)
+        self.writes[lease_id] = lease
+        return lease
 
-    def commit(self, lease: WriteLease, checksums: Sequence[int]) -> bool:
-        """Make the blocks visible; False when their parents are gone. Slots that are not needed become free."""
+    def names_of(self, tokens: bytes, match: Match, end: int) -> list[int]:
+        """What ghosts call the blocks between a match and ordinal `end`."""
+        return traces(self._trace(match), tokens, self.block_token_bytes, len(match), end)
+
+    def slots_of(self, lease: WriteLease) -> Slots:
+        """Where to write."""
+        return self._refs(lease.slots, np.zeros(len(lease.slots), dtype=np.uint64))
+
+    def commit(self, lease: WriteLease, checksums: Sequence[int]) -> NDArray[np.int32] | None:
+        """Make the blocks visible: the numbers of those that are new. None when their parents are gone. Slots that are
+        not needed become free."""
         known = len(self.index.match(lease.tokens, limit=lease.first))
         if lease.void or known < lease.first:
             self.end_write(lease)
-            return False
+            return None
         done = self.index.insert(lease.tokens, lease.slots, skip=lease.first)
         taken = done.existing - lease.first  # someone else committed these meanwhile
         fresh = done.blocks[done.existing :]
         self.index.col("checksum")[fresh] = np.array(checksums[taken:], dtype=np.uint64)
         self.index.col("trace")[fresh] = np.array(lease.traces[taken:], dtype=np.uint64)
         self.index.col("live")[fresh] = True
-        self._counters.committed_blocks += len(fresh)
+        retain(self.index, done.blocks, lease.retention)
         self._counters.duplicate_blocks += taken
         self._end_write(lease, lease.slots[:taken])
-        return True
+        return fresh
+
+    def split(self, lease: WriteLease, count: int, lease_id: int) -> WriteLease:
+        """Cut a write lease after its first `count` blocks; the rest becomes one of its own that nothing will be made
+        of, for slots that a device may still write to."""
+        rest = WriteLease(
+            lease_id,
+            lease.tokens,
+            lease.path,
+            lease.first + count,
+            lease.slots[count:],
+            lease.traces[count:],
+            void=True,
+        )
+        self._pin(lease.path)
+        lease.tokens = lease.tokens[: rest.first * self.block_token_bytes]
+        lease.slots, lease.traces = lease.slots[:count], lease.traces[:count]
+        self.writes[lease_id] = rest
+        return rest
 
     def end_write(self, lease: WriteLease) -> None:
         """Free the slots of a lease that was not committed."""
@@ -190,6 +259,13 @@ class Residents:
     def _refs(self, slots: Pages, checksums: NDArray[np.uint64]) -> Slots:
         return Slots(slots, self._arena.generations[slots], checksums)
 
+    def _block_cost(self, ordinal: int) -> float:
+        return self.cost.compute_s(ordinal * self.block_tokens, self.block_tokens)
+
+    def _pin(self, path: NDArray[np.int32]) -> None:
+        if len(path):
+            self.index.lease(int(path[-1]))
+
     def _unpin(self, path: NDArray[np.int32]) -> None:
         if len(path):
             self._free(np.array([orphan.value for orphan in self.index.release(int(path[-1]))], dtype=np.int64))
@@ -212,6 +288,7 @@ class Residents:
         self._free(np.array([each.value for each in removed if not each.orphan], dtype=np.int64))
         self._counters.evictions[reason] += len(removed)
         self._counters.evictions_reused[reason] += sum(each.hits > 0 for each in removed)
+        self._counters.prefetched_blocks["unused"] += int(self.index.col("prefetched")[blocks].sum())
 
     def _free(self, slots: Pages) -> None:
         if len(slots):

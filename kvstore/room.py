@@ -5,15 +5,51 @@ not been used since before that victim, the slab goes instead. Owned by the stor
 """
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..radix import PrefixIndex
 from .residents import Residents
 from .slabs import SizeClass, SlabPool
 
 # Looking for a cold slab reads all blocks of another size; after a search in vain the next one waits.
 SLAB_SEARCH_INTERVAL_S = 1.0
+VICTIM_RUN = 64  # blocks looked at together before they leave
+
+
+class Indexed(Protocol):
+    """Someone with an index of its own."""
+
+    @property
+    def index(self) -> PrefixIndex: ...
+
+
+Holder = TypeVar("Holder", bound=Indexed)
+
+
+def evict_coldest(holders: Sequence[Holder], count: int, evict: Callable[[Holder, int], int]) -> int:
+    """Let `evict(holder, n)` take up to `count` blocks in all, always from whose next victim was used longest ago; how
+    many it took. O(holders) and O(log) a block."""
+    queue: list[tuple[float, int]] = []
+    for order, holder in enumerate(holders):
+        coldest = holder.index.coldest()
+        if coldest is not None:
+            queue.append((coldest, order))
+    heapq.heapify(queue)
+    taken = 0
+    while queue and taken < count:
+        _, order = queue[0]
+        holder = holders[order]
+        taken += evict(holder, 1 if len(queue) > 1 else count - taken)
+        coldest = holder.index.coldest()
+        if coldest is None or len(queue) == 1:
+            heapq.heappop(queue)
+        else:
+            heapq.heapreplace(queue, (coldest, order))
+    return taken
 
 
 class Room:
@@ -32,24 +68,19 @@ class Room:
                 break
         return min(count, wanted.obtainable)
 
+    def next_victims(self, wanted: SizeClass, free_share: int) -> tuple[Residents, NDArray[np.int32]] | None:
+        """The blocks of this size that would leave next, tail first, and whose they are; None when there are none, or
+        when one slot in `free_share` is obtainable already."""
+        spare = (wanted.used + wanted.obtainable) // free_share - wanted.obtainable
+        spaces = [(use, space) for space in self._of(wanted) if (use := space.index.coldest()) is not None]
+        if spare <= 0 or not spaces:
+            return None
+        space = min(spaces, key=lambda row: row[0])[1]
+        return space, space.index.next_victims(min(spare, VICTIM_RUN))
+
     def _evict(self, wanted: SizeClass, count: int) -> int:
         """Up to `count` blocks of this size, the coldest of all its namespaces first. O(log) each."""
-        queue: list[tuple[float, int, Residents]] = []
-        for order, space in enumerate(self._of(wanted)):
-            coldest = space.index.coldest()
-            if coldest is not None:
-                queue.append((coldest, order, space))
-        heapq.heapify(queue)
-        freed = 0
-        while queue and freed < count:
-            _, order, space = queue[0]
-            freed += space.evict(1 if len(queue) > 1 else count - freed)
-            coldest = space.index.coldest()
-            if coldest is None or len(queue) == 1:
-                heapq.heappop(queue)
-            else:
-                heapq.heapreplace(queue, (coldest, order, space))
-        return freed
+        return evict_coldest(list(self._of(wanted)), count, Residents.evict)
 
     def _take_slab(self, wanted: SizeClass) -> bool:
         """Empty a slab of another size if all of it is colder than this size's next victim (or there is no victim)."""

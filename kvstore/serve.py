@@ -7,13 +7,14 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 
-from ..radix import EvictionPolicy, Lru, S3Fifo
 from .arena import Arena
 from .config import ServeConfig
 from .errors import KvterraceError
 from .memory import default_capacity_bytes
+from .nvme_setup import nvme_plan, open_below
+from .placement.policies import make_policy
 from .service.server import GrpcServer
 from .service.servicer import Servicer
 from .service.socket_path import SocketPath
@@ -22,7 +23,7 @@ from .store import Store
 
 log = logging.getLogger(__name__)
 
-POLICIES: Mapping[str, Callable[[], EvictionPolicy]] = {"lru": Lru, "s3fifo": S3Fifo}
+STOP_FLUSH_S = 10.0  # what a stop may take to write what waits for the NVMe tier
 
 
 async def serve(config: ServeConfig, *, announce: Callable[[str], None]) -> None:
@@ -39,16 +40,35 @@ async def serve(config: ServeConfig, *, announce: Callable[[str], None]) -> None
             raise KvterraceError(f"the socket {config.uds} cannot be made: {error.strerror}") from None
         arena = Arena.create(config.dram or default_capacity_bytes(config.arena_dir), directory=config.arena_dir)
         owned.callback(arena.close)
-        store = Store(arena, policy=POLICIES[config.policy])
+        policy = make_policy(config.policy, config.pin_share)
+        store = Store(arena, policy=policy, below=open_below(nvme_plan(config), announce) if config.nvme else None)
         owned.callback(store.close)
         servicer = Servicer(store, str(arena.path), arena.boot_id)
-        async with _http(config, store, servicer, stop) as url, _grpc(config, servicer) as addresses:
+        async with (
+            _stopping(store),
+            _http(config, store, servicer, stop) as url,
+            _grpc(config, servicer) as addresses,
+        ):
             for address in addresses:
-                announce(f"serving on {address} (DRAM {format_bytes(arena.capacity_bytes)}, {config.policy})")
+                announce(f"serving on {address} ({_tiers(config, arena.capacity_bytes)}, {config.policy})")
             if url:
                 announce(f"http on {url}")
             await stop.wait()
             log.info("stopping")
+
+
+def _tiers(config: ServeConfig, dram_bytes: int) -> str:
+    sizes = [("DRAM", dram_bytes), *((f"NVMe {each.path}", each.capacity_bytes) for each in config.nvme)]
+    return ", ".join(f"{name} {format_bytes(size)}" for name, size in sizes)
+
+
+@contextlib.asynccontextmanager
+async def _stopping(store: Store) -> AsyncGenerator[None]:
+    """Once nobody is served any more, what waits for the lower tier is written."""
+    try:
+        yield
+    finally:
+        await store.stop(STOP_FLUSH_S)
 
 
 @contextlib.asynccontextmanager

@@ -5,17 +5,38 @@ thread. Trouble is a result with a reason; ValueError is for requests that make 
 close().
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from ..proto import Namespace
+from ..proto import Namespace, RetentionRange
 from ..radix import Match
 from .arena import ArenaView
+from .catalog import NO_MATCH
+from .demoter import Demoter
+from .depot import Depot
 from .errors import SessionClosed
+from .flight import Flight
+from .promoter import Promoter
 from .residents import Residents
 from .room import Room
 from .stats import Counters
 from .types import NO_SLOTS, Acquired, Lookup, Reserved
+
+MAX_PREFETCHES = 256  # of one session, not cancelled yet
+
+Tap = Callable[[bytes, bytes, int], None]
+"""Told of each acquire: fingerprint, packed tokens, tokens of a block."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Came:
+    """How an acquire went. resident: blocks that were in DRAM when asked for; why: what kept the lower tier from giving
+    more, if anything did."""
+
+    resident: int
+    why: str
+    waited_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -32,11 +53,15 @@ class Shared:
     """What a store lends to all its sessions."""
 
     room: Room
+    depot: Depot
+    promoter: Promoter
+    demoter: Demoter
     backlog: Backlog
     counters: Counters
     lease_ids: Iterator[int]
     max_leases: int  # of one session
     on_close: Callable[["Session"], None]
+    taps: list[Tap] = field(default_factory=list[Tap])
 
 
 class Session:
@@ -52,6 +77,7 @@ class Session:
         self.writes: set[int] = set()
         self._space = space
         self._shared = shared
+        self._prefetches: dict[int, list[Flight]] = {}
         self.closed = False
 
     @property
@@ -61,8 +87,27 @@ class Session:
     def lookup(self, tokens: bytes) -> Lookup:
         """What is here of a prompt. Pins nothing, counts nothing, touches nothing."""
         self._open()
+        space, name = self._space, self._shared.depot.name
+        match, below = space.index.match(tokens), self._below(tokens)
+        deeper = max(below.tokens - match.tokens, 0)
+        tiers = {tier: count for tier, count in (("dram", match.tokens), (name, deeper)) if count}
+        reason = space.explain(tokens, match, beyond=deeper // space.block_tokens)
+        compute_s = space.cost.compute_s(0, match.tokens + deeper)
+        return Lookup(tiers, reason, compute_s, space.cost.load_s(name, self._bytes(deeper)))
+
+    def acquire_now(self, tokens: bytes, *, skip: int, deadline_s: float) -> Acquired | None:
+        """`acquire` when there is nothing to wait for; None, and nothing done, when a lower tier has more."""
+        self._check_acquire(skip, deadline_s)
         match = self._space.index.match(tokens)
-        return Lookup({"dram": match.tokens} if match.tokens else {}, self._space.explain(tokens, match))
+        below = self._below(tokens)
+        why = ""
+        if len(below) > max(len(match), skip):
+            why = "deadline"
+            if deadline_s > 0:
+                if self._held < self._shared.max_leases and self._pays(match, below, skip):
+                    return None
+                why = "slower_to_load"
+        return self._grant(tokens, match, below, _Came(len(match), why), skip)
 
     async def acquire(self, tokens: bytes, *, skip: int, deadline_s: float) -> Acquired:
         """Lease the longest stored prefix, less its first `skip` blocks.
@@ -70,22 +115,50 @@ class Session:
         deadline_s: seconds that bringing blocks up to DRAM may take; 0 = what is there now. One request calls this
         once: it counts one use of every block found, of the skipped ones too, whose tokens the engine has reused.
         """
+        given = self.acquire_now(tokens, skip=skip, deadline_s=deadline_s)
+        if given is not None:
+            return given
+        space, promoter = self._space, self._shared.promoter
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        match, below = space.index.match(tokens), self._below(tokens)
+        flights, short = promoter.begin(space, tokens, match, below, urgent=True)
+        try:
+            reason = await promoter.wait(flights, deadline_s) or short
+            if self.closed:
+                return Acquired(0, skip, NO_SLOTS, {}, "disconnected")
+            came = _Came(len(match), reason, loop.time() - began)
+            return self._grant(tokens, space.index.match(tokens), self._below(tokens), came, skip)
+        finally:
+            promoter.leave(flights)
+
+    def prefetch(self, ticket: int, tokens: bytes, *, skip: int) -> None:
+        """Begin to bring a prefix up where that pays; pins nothing. Beyond MAX_PREFETCHES the oldest is cancelled."""
         self._open()
-        if skip < 0 or deadline_s < 0:
-            raise ValueError(f"skip and deadline_s must be 0 or more, not {skip} and {deadline_s}")
-        match = self._space.index.match(tokens)
-        reason = self._space.explain(tokens, match)
-        self._space.index.touch(match.blocks)
-        wanted = len(match) - skip
-        if wanted > 0 and self._held >= self._shared.max_leases:
-            wanted, reason = 0, "busy"
-        self._count_acquire(tokens, max(wanted, 0), skip, reason)
-        if wanted <= 0:
-            return Acquired(0, skip, NO_SLOTS, {}, reason, self.arena)
-        lease = next(self._shared.lease_ids)
-        slots = self._space.read(lease, match, skip)
-        self.reads.add(lease)
-        return Acquired(lease, skip, slots, {"dram": wanted * self._space.block_tokens}, reason, self.arena)
+        match, below = self._space.index.match(tokens), self._below(tokens)
+        if ticket in self._prefetches or len(below) <= max(len(match), skip) or not self._pays(match, below, skip):
+            return
+        if len(self._prefetches) >= MAX_PREFETCHES:
+            self.cancel_prefetch(next(iter(self._prefetches)))
+        self._prefetches[ticket], _ = self._shared.promoter.begin(self._space, tokens, match, below, urgent=False)
+
+    def cancel_prefetch(self, ticket: int) -> None:
+        """The request has come, or will not; unknown tickets are ignored."""
+        self._open()
+        flights = self._prefetches.pop(ticket, None)
+        if flights is not None:
+            self._shared.promoter.leave(flights)
+
+    def retain(self, tokens: bytes, retention: Sequence[RetentionRange]) -> int:
+        """Set the retention of stored blocks of a prompt, in whatever tier; how many blocks were named."""
+        self._open()
+        return self._shared.depot.retain(self._space, tokens, retention)
+
+    def observe(self, prefills: Sequence[tuple[int, int, float]]) -> None:
+        """(tokens of context before, tokens computed, seconds) of prefills in the engine."""
+        self._open()
+        for first, count, seconds in prefills:
+            self._space.cost.observe_prefill(first, count, seconds)
 
     def release(self, lease: int, corrupt: Sequence[int] = ()) -> None:
         """End a read lease; unknown ones are ignored. corrupt: positions in its slots; they and what is below them
@@ -99,9 +172,10 @@ class Session:
         self.reads.remove(lease)
         self._space.end_read(held, corrupt)
 
-    def reserve(self, tokens: bytes, *, start: int, count: int) -> Reserved:
+    def reserve(self, tokens: bytes, *, start: int, count: int, retention: Sequence[RetentionRange] = ()) -> Reserved:
         """Lease slots for blocks start .. start+count-1 of `tokens`, present ones left out. ValueError when `tokens`
-        does not have so many full blocks. When there is no room for all, the first of them are given."""
+        does not have so many full blocks. When there is no room for all, the first of them are given. retention: what
+        commit sets for blocks of the prompt, present ones too."""
         self._open()
         space, end = self._space, start + count
         if start < 0 or count < 1 or end * space.block_token_bytes > len(tokens):
@@ -119,7 +193,8 @@ class Session:
         if not given:
             space.unpin(match)
             return self._refuse(reason, missing)
-        return self._give(tokens, match, given, missing, reason)
+        self._shared.demoter.cool(space)
+        return self._give(tokens, match, given, missing, reason, retention)
 
     def commit(self, lease: int, checksums: Sequence[int]) -> bool:
         """Make the blocks of a write lease visible and end it. False: no such lease, or the blocks above are gone.
@@ -131,7 +206,13 @@ class Session:
         if len(checksums) != len(held.slots) or not 0 <= min(checksums) <= max(checksums) < 1 << 64:
             raise ValueError(f"commit wants {len(held.slots)} checksums of 64 bits")
         self._forget_write(lease)
-        return self._space.commit(held, checksums)
+        space = self._space
+        fresh = space.commit(held, checksums)
+        if fresh is None:
+            return False
+        self._shared.counters.committed_blocks += len(fresh)
+        self._shared.demoter.offer(space, held.tokens, space.index.match(held.tokens))
+        return True
 
     def abort(self, lease: int) -> None:
         """End a write lease, its slots free again. Unknown ones are ignored."""
@@ -149,6 +230,8 @@ class Session:
             self.abort(lease)
         for lease in list(self.reads):
             self.release(lease)
+        for ticket in list(self._prefetches):
+            self.cancel_prefetch(ticket)
         self.closed = True
         self._shared.on_close(self)
 
@@ -160,15 +243,73 @@ class Session:
         if self.closed:
             raise SessionClosed(f"session {self.id} has ended")
 
-    def _count_acquire(self, tokens: bytes, hits: int, skip: int, reason: str) -> None:
+    def _check_acquire(self, skip: int, deadline_s: float) -> None:
+        self._open()
+        if skip < 0 or deadline_s < 0:
+            raise ValueError(f"skip and deadline_s must be 0 or more, not {skip} and {deadline_s}")
+
+    def _below(self, tokens: bytes) -> Match:
+        """What the lower tier has of a prompt."""
+        catalog = self._shared.depot.of(self._space.fingerprint)
+        return catalog.index.match(tokens) if catalog is not None else NO_MATCH
+
+    def _bytes(self, tokens: int) -> int:
+        return tokens // self._space.block_tokens * self._space.namespace.layout.block_bytes
+
+    def _pays(self, match: Match, below: Match, skip: int) -> bool:
+        """Whether to load what the lower tier has beyond DRAM and HBM, by the cost model."""
+        space = self._space
+        first = max(match.tokens, skip * space.block_tokens)
+        size = self._bytes(below.tokens - match.tokens)
+        return space.cost.worth_loading(self._shared.depot.name, first, below.tokens - first, size)
+
+    def _grant(self, tokens: bytes, match: Match, below: Match, came: _Came, skip: int) -> Acquired:
+        """Count the use of what was found, and lease it."""
+        space = self._space
+        reason = space.explain(tokens, match)
+        reason = came.why if reason and came.why else reason
+        self._touch(tokens, match, below)
+        wanted = max(len(match) - skip, 0)
+        if wanted and self._held >= self._shared.max_leases:
+            wanted, reason = 0, "busy"
+        tiers = self._by_tier(wanted, max(len(match) - max(came.resident, skip), 0))
+        self._count_acquire(tokens, tiers, skip, reason)
+        if not wanted:
+            return Acquired(0, skip, NO_SLOTS, {}, reason, self.arena)
+        compute_s = space.cost.compute_s(skip * space.block_tokens, wanted * space.block_tokens)
+        self._shared.counters.saved_s += max(compute_s - came.waited_s, 0.0)
+        lease = next(self._shared.lease_ids)
+        slots = space.read(lease, match, skip)
+        self.reads.add(lease)
+        return Acquired(lease, skip, slots, tiers, reason, self.arena, compute_s)
+
+    def _touch(self, tokens: bytes, match: Match, below: Match) -> None:
+        """One request used these blocks, in every tier that has them."""
+        space, shared = self._space, self._shared
+        space.index.touch(match.blocks)
+        if len(below):
+            shared.depot.touch(space.fingerprint, below)
+        if shared.depot.present and len(match):
+            shared.demoter.offer(space, tokens, match)
+            shared.counters.prefetched_blocks["used"] += space.take_prefetched(match.blocks)
+        for tap in shared.taps:
+            tap(space.fingerprint, tokens, space.block_tokens)
+
+    def _by_tier(self, blocks: int, raised: int) -> dict[str, int]:
+        """Tokens by tier of so many leased blocks, the last `raised` of which the lower tier gave."""
+        raised = min(blocks, raised)
+        counts = {"dram": blocks - raised, self._shared.depot.name: raised}
+        return {tier: count * self._space.block_tokens for tier, count in counts.items() if count}
+
+    def _count_acquire(self, tokens: bytes, tiers: Mapping[str, int], skip: int, reason: str) -> None:
         space, counters = self._space, self._shared.counters
         counters.acquires += 1
-        asked = max(len(tokens) // space.block_token_bytes - skip, 0)
-        hit_tokens, miss_tokens = hits * space.block_tokens, (asked - hits) * space.block_tokens
+        hit_tokens = sum(tiers.values())
+        miss_tokens = max(len(tokens) // space.block_token_bytes - skip, 0) * space.block_tokens - hit_tokens
         space.hit_tokens += hit_tokens
         space.miss_tokens += miss_tokens
-        if hit_tokens:
-            counters.hit_tokens["dram"] += hit_tokens
+        for tier, count in tiers.items():
+            counters.hit_tokens[tier] += count
         if miss_tokens:
             counters.miss_tokens[reason] += miss_tokens
 
@@ -180,15 +321,25 @@ class Session:
         left = min(backlog.limit_slots - backlog.reserved, backlog.session_limit_slots - self.reserved)
         return (wanted, "") if wanted <= left else (left, "backlog")
 
-    def _give(self, tokens: bytes, match: Match, given: int, missing: int, reason: str) -> Reserved:
+    def _give(
+        self,
+        tokens: bytes,
+        match: Match,
+        given: int,
+        missing: int,
+        reason: str,
+        retention: Sequence[RetentionRange],
+    ) -> Reserved:
         if given < missing:
             self._shared.counters.dropped_saves[reason] += missing - given
         lease = next(self._shared.lease_ids)
-        slots = self._space.write(lease, tokens, match, self._space.size_class.take(given))
+        space = self._space
+        held = space.write(lease, tokens, match, space.size_class.take(given), retention)
         self.writes.add(lease)
         self.reserved += given
         self._shared.backlog.reserved += given
-        return Reserved(lease, tuple(range(len(match), len(match) + given)), slots, reason, self.arena)
+        blocks = tuple(range(len(match), len(match) + given))
+        return Reserved(lease, blocks, space.slots_of(held), reason, self.arena)
 
     def _refuse(self, reason: str, blocks: int) -> Reserved:
         self._shared.counters.dropped_saves[reason] += blocks

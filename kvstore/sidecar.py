@@ -15,7 +15,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..proto import Namespace
+from ..proto import Namespace, RetentionRange
 from ..proto import kv_pb2 as pb
 from .arena import ArenaView
 from .errors import ArenaError, SessionRefused
@@ -124,12 +124,15 @@ class SidecarClient:
         except _TROUBLE as trouble:
             return Acquired(0, skip, NO_SLOTS, {}, _reason(trouble))
 
-    async def reserve(self, tokens: bytes, *, start: int, count: int) -> Reserved:
+    async def reserve(
+        self, tokens: bytes, *, start: int, count: int, retention: Sequence[RetentionRange] = ()
+    ) -> Reserved:
         """See StoreClient."""
         link, arena, epoch = self._link, self.arena, self._epoch
         if link is None or arena is None:
             return Reserved(0, (), NO_SLOTS, "disconnected")
-        asked = pb.Reserve(tokens=tokens, start=start, count=count)
+        packed = frames.pack_retention(retention)
+        asked = pb.Reserve(tokens=tokens, start=start, count=count, retention=packed)
         try:
             frame = await link.request(pb.ClientFrame(reserve=asked), self._times.call_s)
             if not frame.HasField("reserved"):
@@ -164,6 +167,27 @@ class SidecarClient:
         link = self._link_of(lease)
         if link is not None:
             link.post(pb.ClientFrame(release=pb.Release(lease=lease & _LEASE_MASK, corrupt=corrupt)))
+
+    async def retain(self, tokens: bytes, retention: Sequence[RetentionRange]) -> None:
+        """See StoreClient."""
+        self._post(pb.ClientFrame(retain=pb.Retain(tokens=tokens, retention=frames.pack_retention(retention))))
+
+    async def prefetch(self, ticket: int, tokens: bytes, *, skip: int) -> None:
+        """See StoreClient."""
+        self._post(pb.ClientFrame(prefetch=pb.Prefetch(ticket=ticket, tokens=tokens, skip=skip)))
+
+    async def cancel_prefetch(self, ticket: int) -> None:
+        """See StoreClient."""
+        self._post(pb.ClientFrame(cancel_prefetch=pb.CancelPrefetch(ticket=ticket)))
+
+    async def observe(self, prefills: Sequence[tuple[int, int, float]]) -> None:
+        """See StoreClient."""
+        rows = [pb.Prefill(first=first, tokens=count, seconds=seconds) for first, count, seconds in prefills]
+        self._post(pb.ClientFrame(observe=pb.Observe(prefills=rows)))
+
+    def _post(self, frame: pb.ClientFrame) -> None:
+        if self._link is not None:
+            self._link.post(frame)
 
     def _link_of(self, lease: int) -> Link | None:
         """The session that `lease` belongs to; None when it is gone, and the lease with it."""

@@ -4,8 +4,10 @@ Counters are in tokens or blocks, never ratios; they only grow.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
+
+from .tiers.nvme.types import DeviceStats
 
 
 def _counter() -> Counter[str]:
@@ -19,7 +21,10 @@ class Counters:
     hit_tokens by tier: tokens leased to readers. miss_tokens by reason: tokens of full blocks asked for and not
     found. evictions by reason ("capacity", "slab": its slab went to another size, "corrupt", "cleared"), in blocks,
     and evictions_reused: those of them that had been read at least once. dropped_saves by reason, in blocks.
-    duplicate_blocks: committed after someone else had committed the same.
+    duplicate_blocks: committed after someone else had committed the same. Between tiers, in blocks: promoted and
+    demoted by the lower tier, dropped_demotions (not written below) and failed_loads by reason, tier_evictions by tier;
+    prefetched_blocks "used" by a request, or "unused" when they left. read_bytes and written_bytes by lower tier.
+    saved_s: seconds that computing what was leased would have taken, less what loading it took, by the cost model.
     """
 
     hit_tokens: Counter[str] = field(default_factory=_counter)
@@ -27,54 +32,41 @@ class Counters:
     evictions: Counter[str] = field(default_factory=_counter)
     evictions_reused: Counter[str] = field(default_factory=_counter)
     dropped_saves: Counter[str] = field(default_factory=_counter)
+    promoted_blocks: Counter[str] = field(default_factory=_counter)
+    demoted_blocks: Counter[str] = field(default_factory=_counter)
+    dropped_demotions: Counter[str] = field(default_factory=_counter)
+    failed_loads: Counter[str] = field(default_factory=_counter)
+    tier_evictions: Counter[str] = field(default_factory=_counter)
+    prefetched_blocks: Counter[str] = field(default_factory=_counter)
+    read_bytes: Counter[str] = field(default_factory=_counter)
+    written_bytes: Counter[str] = field(default_factory=_counter)
     committed_blocks: int = 0
     duplicate_blocks: int = 0
     checksum_failures: int = 0
     acquires: int = 0
     sessions_opened: int = 0
+    saved_s: float = 0.0
 
-
-@dataclass(frozen=True, slots=True)
-class CounterStats:
-    """Counters at one moment; fields as in Counters."""
-
-    hit_tokens: Mapping[str, int]
-    miss_tokens: Mapping[str, int]
-    evictions: Mapping[str, int]
-    evictions_reused: Mapping[str, int]
-    dropped_saves: Mapping[str, int]
-    committed_blocks: int
-    duplicate_blocks: int
-    checksum_failures: int
-    acquires: int
-    sessions_opened: int
-
-    @classmethod
-    def of(cls, counters: Counters) -> "CounterStats":
-        return cls(
-            hit_tokens=dict(counters.hit_tokens),
-            miss_tokens=dict(counters.miss_tokens),
-            evictions=dict(counters.evictions),
-            evictions_reused=dict(counters.evictions_reused),
-            dropped_saves=dict(counters.dropped_saves),
-            committed_blocks=counters.committed_blocks,
-            duplicate_blocks=counters.duplicate_blocks,
-            checksum_failures=counters.checksum_failures,
-            acquires=counters.acquires,
-            sessions_opened=counters.sessions_opened,
-        )
+    def copy(self) -> "Counters":
+        """As they are now."""
+        return deepcopy(self)
 
 
 @dataclass(frozen=True, slots=True)
 class TierStats:
-    """One tier. used_bytes: slots that hold or await a block; leased_bytes: those of them that may not be evicted
-    now (read or written, or above a block that is); reserved_bytes: those being written."""
+    """One tier. used_bytes: slots that hold or await a block, or bytes on the devices; leased_bytes: those of them that
+    may not be evicted now (read or written, or above a block that is); reserved_bytes: those being written. latency_s
+    and bytes_per_s: of reading, as the cost model has them; 0 = not measured."""
 
     name: str
     capacity_bytes: int
     used_bytes: int
     leased_bytes: int
     reserved_bytes: int
+    blocks: int = 0
+    devices: tuple[DeviceStats, ...] = ()
+    latency_s: float = 0.0
+    bytes_per_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,4 +101,4 @@ class StoreStats:
     tiers: tuple[TierStats, ...]
     namespaces: tuple[NamespaceStats, ...]
     sessions: tuple[SessionStats, ...]
-    counters: CounterStats
+    counters: Counters

@@ -26,6 +26,9 @@ def status_tables(reply: pb.StatusReply) -> Iterator[Table | Text]:
         sizes = (tier.used_bytes, tier.capacity_bytes, tier.leased_bytes, tier.reserved_bytes)
         tiers.add_row(tier.name, *map(format_bytes, sizes))
     yield tiers
+    devices = [device for tier in reply.tiers for device in tier.devices]
+    if devices:
+        yield _devices(devices)
     spaces = _table("namespaces", "namespace", "label", "blocks", "bytes", "hit tokens", "miss tokens", "sessions")
     for space in reply.namespaces:
         counts = (space.hit_tokens, space.miss_tokens, space.sessions)
@@ -36,11 +39,24 @@ def status_tables(reply: pb.StatusReply) -> Iterator[Table | Text]:
         ("misses", "tokens", reply.counters.miss_tokens),
         ("evictions", "blocks", reply.counters.evictions),
         ("dropped saves", "blocks", reply.counters.dropped_saves),
+        ("brought up", "blocks", reply.counters.promoted_blocks),
+        ("written down", "blocks", reply.counters.demoted_blocks),
+        ("not written down", "blocks", reply.counters.dropped_demotions),
+        ("failed loads", "blocks", reply.counters.failed_loads),
     ):
         if column:
             yield Text(f"{title} ({unit}): {_counts(column)}")
     if reply.counters.checksum_failures:
         yield Text(f"checksum failures: {reply.counters.checksum_failures:,}")
+
+
+def _devices(devices: list[pb.DeviceStatus]) -> Table:
+    table = _table("nvme paths", "path", "state", "on disk", "of", "live", "written", "of it moved", "errors")
+    for device in devices:
+        moved = device.written_bytes - device.accepted_bytes
+        sizes = (device.used_bytes, device.capacity_bytes, device.live_bytes, device.written_bytes, moved)
+        table.add_row(device.path, device.state, *map(format_bytes, sizes), f"{device.errors:,}")
+    return table
 
 
 def format_bytes(size: int) -> str:
@@ -56,7 +72,9 @@ def format_bytes(size: int) -> str:
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left")
     for column in columns:
-        table.add_column(column, justify="left" if column in ("tier", "namespace", "label") else "right")
+        table.add_column(
+            column, justify="left" if column in ("tier", "namespace", "label", "path", "state") else "right"
+        )
     return table
 
 

@@ -4,29 +4,57 @@ Owned by one thread (or one event loop), which makes every call. No verb waits; 
 service and the embedded client are two doors to the same object.
 """
 
+import asyncio
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
-from ..proto import Namespace
-from ..radix import HASH_BYTES, EvictionPolicy, Lru
+from ..proto import Namespace, Retention
+from ..radix import HASH_BYTES
 from .arena import Arena
+from .demoter import Demoter
+from .depot import Depot, LowerTier
 from .errors import SessionRefused
 from .ghosts import DEFAULT_ENTRIES, Ghosts
+from .placement.admission import Admission, AdmitAll
+from .placement.cost import CostModel, IoCost, TierCost
+from .placement.policies import MakePolicy, make_policy
+from .promoter import Promoter
 from .residents import Residents
 from .room import Room
-from .session import Backlog, Session, Shared
+from .session import Backlog, Session, Shared, Tap
 from .slabs import TARGET_SLAB_BYTES, SlabPool
-from .stats import Counters, CounterStats, NamespaceStats, SessionStats, StoreStats, TierStats
+from .stats import Counters, NamespaceStats, SessionStats, StoreStats, TierStats
+from .tiers import NullTier
+from .tiers.nvme.types import Inventory
 
 # All of one model's blocks have the same geometry, whatever the tenant, the adapter or the engine.
 _GEOMETRY = ("kv_heads", "layers", "planes", "head_dim")
 
 
+@dataclass(frozen=True, slots=True)
+class Below:
+    """The tier below DRAM, and how it is used.
+
+    inventory: what the tier had when it was opened. admission: what is worth writing. exclusive: blocks go down only
+    when they are about to leave DRAM, and leave the tier when they come up. in_flight_share, backlog_share: of the
+    arena, what may be on its way up, and what may wait, pinned, for its way down.
+    """
+
+    tier: LowerTier = field(default_factory=NullTier)
+    inventory: Sequence[Inventory] = ()
+    admission: Admission = field(default_factory=AdmitAll)
+    exclusive: bool = False
+    in_flight_share: float = 0.5
+    backlog_share: float = 0.25
+
+
 class Store:
     """See the module.
 
-    policy:                    makes the eviction policy of a new namespace.
+    policy:                    makes the eviction policy of a namespace new to a tier.
+    below:                     the tier below DRAM; None = there is none.
     clock:                     seconds, monotonic.
     max_backlog_slots:         slots that may be reserved and not committed, of all sessions together.
     max_session_backlog_slots: of one session.
@@ -40,7 +68,8 @@ class Store:
         self,
         arena: Arena,
         *,
-        policy: Callable[[], EvictionPolicy] = Lru,
+        policy: MakePolicy | None = None,
+        below: Below | None = None,
         clock: Callable[[], float] = time.monotonic,
         max_backlog_slots: int = 4096,
         max_session_backlog_slots: int = 2048,
@@ -50,7 +79,7 @@ class Store:
         ghost_entries: int = DEFAULT_ENTRIES,
     ) -> None:
         self.arena = arena
-        self._policy = policy
+        self._policy = policy or make_policy()
         self._clock = clock
         self._max_sessions = max_sessions
         self._spaces: dict[bytes, Residents] = {}
@@ -59,11 +88,36 @@ class Store:
         self._pool = SlabPool(arena.pages, slab_bytes)
         self._ghosts = Ghosts(ghost_entries)
         self._counters = Counters()
+        self._io = IoCost()
+        below = below or Below()
+        room, lease_ids = Room(self._pool, self._spaces, clock), itertools.count(1)
+        self._depot = Depot(below.tier, policy=self._policy, counters=self._counters, io=self._io, clock=clock)
+        self._depot.load(below.inventory)
+        self._promoter = Promoter(
+            self._depot,
+            room,
+            self._counters,
+            lease_ids,
+            max_bytes=int(arena.capacity_bytes * below.in_flight_share),
+            exclusive=below.exclusive,
+        )
+        self._demoter = Demoter(
+            self._depot,
+            room,
+            below.admission,
+            self._counters,
+            lease_ids,
+            max_bytes=int(arena.capacity_bytes * below.backlog_share),
+            exclusive=below.exclusive,
+        )
         self._shared = Shared(
-            room=Room(self._pool, self._spaces, clock),
+            room=room,
+            depot=self._depot,
+            promoter=self._promoter,
+            demoter=self._demoter,
             backlog=Backlog(max_backlog_slots, max_session_backlog_slots),
             counters=self._counters,
-            lease_ids=itertools.count(1),
+            lease_ids=lease_ids,
             max_leases=max_session_leases,
             on_close=self._session_closed,
         )
@@ -88,13 +142,45 @@ class Store:
         self._counters.sessions_opened += 1
         return session
 
-    def clear(self, fingerprint: bytes | None = None) -> int:
-        """Drop the blocks of one namespace, or of all; how many. What is being read stays until it is released; what
-        is being written will not become visible."""
+    async def clear(self, fingerprint: bytes | None = None) -> int:
+        """Drop the blocks of one namespace, or of all, from every tier and for good; how many blocks, each counted
+        once. What is being read stays until it is released; what is being written will not become visible."""
         spaces = [space for space in self._spaces.values() if fingerprint in (None, space.fingerprint)]
         cleared = sum(space.clear() for space in spaces)
+        below = await self._depot.clear(fingerprint)
         self._drop_empty()
-        return cleared
+        return max(cleared, below)
+
+    def retain(self, fingerprint: bytes, tokens: bytes, wish: Retention, fields: Sequence[str]) -> int:
+        """Set these fields ("priority", "ttl_s", "pinned") of the retention of a prefix, or of a whole namespace when
+        there are no tokens, in every tier; how many blocks were named, each once."""
+        values = {name: getattr(wish, name) for name in fields}
+        holders = [each for each in (self._spaces.get(fingerprint), self._depot.of(fingerprint)) if each is not None]
+        named = [0]
+        for holder in holders:
+            index = holder.index
+            blocks = index.match(tokens).blocks if tokens else list(index.iterate())
+            index.retain(blocks, **values)
+            named.append(len(blocks))
+        return max(named)
+
+    async def flush(self, deadline_s: float) -> int:
+        """Wait until what was to be written to the lower tier is written and safe from a power cut; how many blocks
+        are still waiting when the deadline is over."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + deadline_s
+        try:
+            async with asyncio.timeout_at(end):
+                await self._demoter.flush()
+        except TimeoutError:
+            return self._demoter.pending_blocks
+        done = await self._depot.tier.flush(deadline_s=max(end - loop.time(), 0.0))
+        return 0 if done else 1
+
+    def tap(self, tap: Tap) -> Callable[[], None]:
+        """Tell `tap` of each acquire from now on, until what this returns is called."""
+        self._shared.taps.append(tap)
+        return lambda: self._shared.taps.remove(tap)
 
     def stats(self) -> StoreStats:
         """The store at this moment. O(namespaces and sessions)."""
@@ -106,15 +192,16 @@ class Store:
             used_bytes=sum(each.used * each.slot_bytes for each in self._pool.classes()),
             leased_bytes=sum((each.pinned + each.reserved) * each.size_class.slot_bytes for each in spaces),
             reserved_bytes=sum(each.reserved * each.size_class.slot_bytes for each in spaces),
+            blocks=sum(len(each.index) for each in spaces),
         )
         return StoreStats(
-            tiers=(dram,),
+            tiers=(dram, *self._lower_stats()),
             namespaces=tuple(_namespace_stats(space) for space in spaces),
             sessions=tuple(
                 SessionStats(each.id, each.client, each.fingerprint, len(each.reads), each.reserved)
                 for each in self._sessions.values()
             ),
-            counters=CounterStats.of(self._counters),
+            counters=self._counters.copy(),
         )
 
     def check(self) -> None:
@@ -131,22 +218,48 @@ class Store:
             space.check()
             sessions = [each for each in self._sessions.values() if each.fingerprint == space.fingerprint]
             assert space.sessions == len(sessions), "sessions of a namespace are miscounted"
-            reads = [lease for each in sessions for lease in each.reads]
-            writes = [lease for each in sessions for lease in each.writes]
-            assert sorted(reads) == sorted(space.reads), "a read lease without its session"
-            assert sorted(writes) == sorted(space.writes), "a write lease without its session"
+            ours = [*self._promoter.leases(space), *self._demoter.leases(space)]
+            held = sorted([*ours, *(lease for each in sessions for lease in (*each.reads, *each.writes))])
+            assert held == sorted([*space.reads, *space.writes]), "a lease without its holder"
             for each in sessions:
                 reserved = sum(len(space.writes[lease].slots) for lease in each.writes)
                 assert reserved == each.reserved, "a session's reserved slots are miscounted"
         backlog = self._shared.backlog
         assert backlog.reserved == sum(each.reserved for each in self._sessions.values()), "the backlog is miscounted"
         assert backlog.reserved <= backlog.limit_slots, "the backlog is above its limit"
+        self._depot.check()
+
+    async def stop(self, deadline_s: float) -> None:
+        """End all sessions, write what waits for the lower tier, and close that. close() is left to be called."""
+        for session in list(self._sessions.values()):
+            session.close()
+        await self.flush(deadline_s)
+        self._demoter.close()
+        self._promoter.close()
+        await self._depot.tier.close()
 
     def close(self) -> None:
         """End all sessions and close the arena. Closing twice is harmless."""
         for session in list(self._sessions.values()):
             session.close()
         self.arena.close()
+
+    def _lower_stats(self) -> Iterator[TierStats]:
+        depot = self._depot
+        if not depot.present:
+            return
+        usage, cost = depot.tier.usage(), self._io.tiers("read").get(depot.name, TierCost())
+        yield TierStats(
+            name=depot.name,
+            capacity_bytes=usage.capacity_bytes,
+            used_bytes=usage.used_bytes,
+            leased_bytes=0,
+            reserved_bytes=self._demoter.pending_bytes,
+            blocks=usage.blocks,
+            devices=tuple(depot.tier.devices()),
+            latency_s=cost.latency_s,
+            bytes_per_s=cost.bytes_per_s,
+        )
 
     def _refuse_identity(self, namespace: Namespace, fingerprint: bytes | None) -> None:
         if namespace.hash_name not in HASH_BYTES:
@@ -188,7 +301,8 @@ class Store:
                 namespace,
                 size_class,
                 self.arena,
-                policy=self._policy(),
+                policy=self._policy,
+                cost=CostModel(self._io),
                 clock=self._clock,
                 ghosts=self._ghosts,
                 counters=self._counters,
@@ -202,8 +316,9 @@ class Store:
 
     def _drop_empty(self) -> None:
         """Forget namespaces with neither session nor block, so that what comes and goes costs nothing for ever."""
-        for fingerprint in [key for key, space in self._spaces.items() if not space.sessions and not len(space.index)]:
+        for fingerprint in [key for key, space in self._spaces.items() if not space.sessions and space.empty]:
             del self._spaces[fingerprint]
+        self._depot.drop_empty(self._spaces.keys())
 
 
 def _namespace_stats(space: Residents) -> NamespaceStats:

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ClientFrame(_message.Message):
-    __slots__ = ("id", "open", "lookup", "acquire", "release", "reserve", "commit", "abort", "goodbye", "prefetch", "cancel_prefetch", "observe", "before")
+    __slots__ = ("id", "open", "lookup", "acquire", "release", "reserve", "commit", "abort", "goodbye", "prefetch", "cancel_prefetch", "observe", "retain", "before")
     ID_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
     LOOKUP_FIELD_NUMBER: _ClassVar[int]
@@ -20,6 +20,7 @@ class ClientFrame(_message.Message):
     PREFETCH_FIELD_NUMBER: _ClassVar[int]
     CANCEL_PREFETCH_FIELD_NUMBER: _ClassVar[int]
     OBSERVE_FIELD_NUMBER: _ClassVar[int]
+    RETAIN_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
     id: int
     open: Open
@@ -33,8 +34,9 @@ class ClientFrame(_message.Message):
     prefetch: Prefetch
     cancel_prefetch: CancelPrefetch
     observe: Observe
+    retain: Retain
     before: _containers.RepeatedCompositeFieldContainer[ClientFrame]
-    def __init__(self, id: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., lookup: _Optional[_Union[Lookup, _Mapping]] = ..., acquire: _Optional[_Union[Acquire, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., reserve: _Optional[_Union[Reserve, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., prefetch: _Optional[_Union[Prefetch, _Mapping]] = ..., cancel_prefetch: _Optional[_Union[CancelPrefetch, _Mapping]] = ..., observe: _Optional[_Union[Observe, _Mapping]] = ..., before: _Optional[_Iterable[_Union[ClientFrame, _Mapping]]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., lookup: _Optional[_Union[Lookup, _Mapping]] = ..., acquire: _Optional[_Union[Acquire, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., reserve: _Optional[_Union[Reserve, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., prefetch: _Optional[_Union[Prefetch, _Mapping]] = ..., cancel_prefetch: _Optional[_Union[CancelPrefetch, _Mapping]] = ..., observe: _Optional[_Union[Observe, _Mapping]] = ..., retain: _Optional[_Union[Retain, _Mapping]] = ..., before: _Optional[_Iterable[_Union[ClientFrame, _Mapping]]] = ...) -> None: ...
 
 class ServerFrame(_message.Message):
     __slots__ = ("id", "opened", "refused", "found", "acquired", "reserved", "done", "invalid")
@@ -228,6 +230,14 @@ class CancelPrefetch(_message.Message):
     ticket: int
     def __init__(self, ticket: _Optional[int] = ...) -> None: ...
 
+class Retain(_message.Message):
+    __slots__ = ("tokens", "retention")
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    tokens: bytes
+    retention: _containers.RepeatedCompositeFieldContainer[RetentionRange]
+    def __init__(self, tokens: _Optional[bytes] = ..., retention: _Optional[_Iterable[_Union[RetentionRange, _Mapping]]] = ...) -> None: ...
+
 class Observe(_message.Message):
     __slots__ = ("prefills",)
     PREFILLS_FIELD_NUMBER: _ClassVar[int]
@@ -329,7 +339,7 @@ class TierStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., leased_bytes: _Optional[int] = ..., reserved_bytes: _Optional[int] = ..., blocks: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., latency_s: _Optional[float] = ..., bytes_per_s: _Optional[float] = ...) -> None: ...
 
 class DeviceStatus(_message.Message):
-    __slots__ = ("path", "state", "capacity_bytes", "used_bytes", "live_bytes", "written_bytes", "accepted_bytes", "read_bytes", "errors", "budget_left_bytes", "direct", "segments", "foreign_segments")
+    __slots__ = ("path", "state", "capacity_bytes", "used_bytes", "live_bytes", "written_bytes", "accepted_bytes", "read_bytes", "errors", "budget_left_bytes", "direct", "segments", "foreign_segments", "corrupt_blocks")
     PATH_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -343,6 +353,7 @@ class DeviceStatus(_message.Message):
     DIRECT_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     FOREIGN_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    CORRUPT_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     path: str
     state: str
     capacity_bytes: int
@@ -356,7 +367,8 @@ class DeviceStatus(_message.Message):
     direct: bool
     segments: int
     foreign_segments: int
-    def __init__(self, path: _Optional[str] = ..., state: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., live_bytes: _Optional[int] = ..., written_bytes: _Optional[int] = ..., accepted_bytes: _Optional[int] = ..., read_bytes: _Optional[int] = ..., errors: _Optional[int] = ..., budget_left_bytes: _Optional[int] = ..., direct: _Optional[bool] = ..., segments: _Optional[int] = ..., foreign_segments: _Optional[int] = ...) -> None: ...
+    corrupt_blocks: int
+    def __init__(self, path: _Optional[str] = ..., state: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., live_bytes: _Optional[int] = ..., written_bytes: _Optional[int] = ..., accepted_bytes: _Optional[int] = ..., read_bytes: _Optional[int] = ..., errors: _Optional[int] = ..., budget_left_bytes: _Optional[int] = ..., direct: _Optional[bool] = ..., segments: _Optional[int] = ..., foreign_segments: _Optional[int] = ..., corrupt_blocks: _Optional[int] = ...) -> None: ...
 
 class NamespaceStatus(_message.Message):
     __slots__ = ("fingerprint", "label", "slot_bytes", "blocks", "bytes", "hit_tokens", "miss_tokens", "sessions")

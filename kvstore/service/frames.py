@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...proto import BlockLayout, Namespace
+from ...proto import BlockLayout, Namespace, Retention, RetentionRange
 from ...proto import kv_pb2 as pb
 from ..arena import ArenaView
 from ..types import Acquired, Lookup, Reserved, Slots
@@ -18,6 +18,7 @@ from ..types import Acquired, Lookup, Reserved, Slots
 WIRE_VERSION = 1
 PACKAGE_VERSION = version("kvterrace")
 TOKEN_BYTES = 4
+MAX_RETENTION_RANGES = 256  # of one prompt
 
 
 class FrameError(ValueError):
@@ -121,7 +122,32 @@ def unpack_namespace(opening: pb.Open) -> Namespace:
 
 
 def pack_found(found: Lookup) -> pb.Found:
-    return pb.Found(tiers=dict(found.tiers), reason=found.reason)
+    return pb.Found(tiers=dict(found.tiers), reason=found.reason, compute_s=found.compute_s, load_s=found.load_s)
+
+
+def pack_retention(ranges: Sequence[RetentionRange]) -> list[pb.RetentionRange]:
+    return [
+        pb.RetentionRange(
+            start=each.start,
+            end=each.end,
+            retention=pb.RetentionSpec(
+                priority=each.retention.priority, ttl_s=each.retention.ttl_s, pinned=each.retention.pinned
+            ),
+        )
+        for each in ranges
+    ]
+
+
+def unpack_retention(packed: Sequence[pb.RetentionRange]) -> list[RetentionRange]:
+    """proto's FieldError for a range or a wish that cannot be."""
+    if len(packed) > MAX_RETENTION_RANGES:
+        raise FrameError("retention", f"{len(packed)} ranges are above {MAX_RETENTION_RANGES}")
+    return [
+        RetentionRange(
+            each.start, each.end, Retention(each.retention.priority, each.retention.ttl_s, each.retention.pinned)
+        )
+        for each in packed
+    ]
 
 
 def pack_acquired(given: Acquired) -> pb.Acquired:
@@ -131,12 +157,14 @@ def pack_acquired(given: Acquired) -> pb.Acquired:
         slots=pack_slots(given.slots),
         tiers=dict(given.tiers),
         reason=given.reason,
+        compute_s=given.compute_s,
     )
 
 
 def unpack_acquired(frame: pb.Acquired, lease: int, arena: ArenaView) -> Acquired:
     """With `lease` in place of the server's own number."""
-    return Acquired(lease, frame.first, unpack_slots(frame.slots), dict(frame.tiers), frame.reason, arena)
+    tiers = dict(sorted(frame.tiers.items(), key=lambda row: row[0] != "dram"))  # a map has no order; DRAM comes first
+    return Acquired(lease, frame.first, unpack_slots(frame.slots), tiers, frame.reason, arena, frame.compute_s)
 
 
 def pack_reserved(given: Reserved) -> pb.Reserved:

@@ -26,6 +26,7 @@ MAX_FRAME_BYTES = MAX_MESSAGE_BYTES - 64  # a larger one would cost the whole se
 CLOSE_S = 0.5
 HOLD_S = 0.001  # what wants no answer waits so long for a request to ride along with
 MAX_HELD = 256
+LARGE_BYTES = 2048  # more than that does not ride along
 
 
 class LinkBroken(KvterraceError):
@@ -120,8 +121,15 @@ class Link:
             self._pending.pop(frame.id, None)
 
     def post(self, frame: pb.ClientFrame) -> None:
-        """Send what wants no answer, in order with the requests, with the next of them or HOLD_S later. Lost when the
-        session ends, as all it held is."""
+        """Send what wants no answer, in order with the requests, with the next of them or HOLD_S later; what is large
+        goes at once. Lost when the session ends, as all it held is, or when no frame can hold it."""
+        if self.ended.is_set():
+            return
+        size = frame.ByteSize()
+        if size > LARGE_BYTES:
+            if size <= MAX_FRAME_BYTES - MAX_HELD * LARGE_BYTES:
+                self._send(frame)
+            return
         self._held.append(frame)
         if len(self._held) == 1:
             self._loop.call_later(HOLD_S, self._flush)

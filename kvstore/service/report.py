@@ -1,7 +1,11 @@
 """A store's statistics as the reply to Status."""
 
+from dataclasses import asdict, fields
+from typing import Any
+
 from ...proto import kv_pb2 as pb
-from ..stats import CounterStats, StoreStats
+from ..stats import Counters, StoreStats
+from ..tiers.nvme.types import DeviceStats
 
 
 def status_reply(stats: StoreStats) -> pb.StatusReply:
@@ -14,6 +18,10 @@ def status_reply(stats: StoreStats) -> pb.StatusReply:
                 used_bytes=tier.used_bytes,
                 leased_bytes=tier.leased_bytes,
                 reserved_bytes=tier.reserved_bytes,
+                blocks=tier.blocks,
+                devices=[_device(each) for each in tier.devices],
+                latency_s=tier.latency_s,
+                bytes_per_s=tier.bytes_per_s,
             )
             for tier in stats.tiers
         ],
@@ -44,16 +52,11 @@ def status_reply(stats: StoreStats) -> pb.StatusReply:
     )
 
 
-def _counters(counters: CounterStats) -> pb.Counters:
-    return pb.Counters(
-        hit_tokens=dict(counters.hit_tokens),
-        miss_tokens=dict(counters.miss_tokens),
-        evictions=dict(counters.evictions),
-        evictions_reused=dict(counters.evictions_reused),
-        dropped_saves=dict(counters.dropped_saves),
-        committed_blocks=counters.committed_blocks,
-        duplicate_blocks=counters.duplicate_blocks,
-        checksum_failures=counters.checksum_failures,
-        acquires=counters.acquires,
-        sessions_opened=counters.sessions_opened,
-    )
+def _device(stats: DeviceStats) -> pb.DeviceStatus:
+    return pb.DeviceStatus(**asdict(stats))
+
+
+def _counters(counters: Counters) -> pb.Counters:
+    # Both have the same fields; not asdict(), which takes a Counter apart.
+    values: dict[str, Any] = {each.name: getattr(counters, each.name) for each in fields(Counters)}
+    return pb.Counters(**values)

@@ -1,4 +1,4 @@
-"""The gRPC edge of a Store: KVStore's three calls. Lives on the Store's loop.
+"""The gRPC edge of a Store: KVStore's calls. Lives on the Store's loop.
 
 Each Session stream is one Store session, closed in the same turn in which the stream ends or breaks.
 """
@@ -12,22 +12,26 @@ from typing import cast
 import grpc
 import grpc.aio
 
-from ...proto import FieldError
+from ...proto import FieldError, Retention
 from ...proto import kv_pb2 as pb
 from ..errors import SessionRefused
 from ..session import Session as StoreSession
 from ..store import Store
 from . import frames
+from .frames import FrameError
 from .report import status_reply
-from .stream import SessionStream
+from .stream import MAX_DEADLINE_S, SessionStream
 from .stub import KVStoreServicer
+from .trace_feed import TraceFeed
 
 log = logging.getLogger(__name__)
 
 OPEN_TIMEOUT_S = 5.0
 FINGERPRINT_BYTES = 32
+_RETENTION_FIELDS = {"priority", "ttl_s", "pinned"}
 
 Context = grpc.aio.ServicerContext[pb.ClientFrame, pb.ServerFrame]
+TraceContext = grpc.aio.ServicerContext[pb.TraceRequest, pb.TraceEvent]
 
 
 class Servicer(KVStoreServicer):
@@ -104,10 +108,55 @@ class Servicer(KVStoreServicer):
                 f"fingerprint: must have {FINGERPRINT_BYTES} bytes or none, not {size}",
             )
         try:
-            return pb.ClearReply(blocks=self._store.clear(request.fingerprint or None))
+            return pb.ClearReply(blocks=await self._store.clear(request.fingerprint or None))
         except Exception:
             log.exception("clear failed")
             await context.abort(grpc.StatusCode.INTERNAL, "the store could not be cleared; the server's log says why")
+
+    async def Retain(self, request: pb.RetainRequest, context: Context) -> pb.RetainReply:
+        """Set what a prefix or a namespace is worth keeping."""
+        said = request.retention
+        try:
+            wish = Retention(said.priority, said.ttl_s, said.pinned)
+            tokens = frames.check_tokens(request.tokens)
+            if not request.set or not set(request.set) <= _RETENTION_FIELDS:
+                raise FrameError("set", f"must name some of {', '.join(sorted(_RETENTION_FIELDS))}")
+        except (FieldError, FrameError) as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{error.field}: {error.message}")
+        try:
+            return pb.RetainReply(blocks=self._store.retain(request.fingerprint, tokens, wish, list(request.set)))
+        except Exception:
+            log.exception("retain failed")
+            await context.abort(grpc.StatusCode.INTERNAL, "retention could not be set; the server's log says why")
+
+    async def Flush(self, request: pb.FlushRequest, context: Context) -> pb.FlushReply:
+        """Write what waits for the lower tier, and sync it."""
+        if not 0 <= request.deadline_s <= MAX_DEADLINE_S:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, f"deadline_s: must be between 0 and {MAX_DEADLINE_S:.0f}"
+            )
+        try:
+            pending = await self._store.flush(request.deadline_s)
+            return pb.FlushReply(done=not pending, pending_blocks=pending)
+        except Exception:
+            log.exception("flush failed")
+            await context.abort(grpc.StatusCode.INTERNAL, "the store could not be flushed; the server's log says why")
+
+    async def Trace(self, request: pb.TraceRequest, context: TraceContext) -> None:
+        """Salted hashes of what is asked for, until the reader leaves or the server stops."""
+        feed = TraceFeed(self._store, self._clock)
+        stopping = asyncio.ensure_future(self._draining.wait())
+        try:
+            while not self._draining.is_set():
+                coming = asyncio.ensure_future(feed.next())
+                await asyncio.wait({coming, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if not coming.done():
+                    coming.cancel()
+                    return
+                await context.write(coming.result())
+        finally:
+            stopping.cancel()
+            feed.close()
 
     def status(self, check_error: str = "") -> pb.StatusReply:
         """The reply to Status, for /status.json too."""

@@ -1,7 +1,7 @@
 """One Session stream of the server = one session of the Store, from Open until the stream ends, however it ends.
 
 Runs on the Store's own loop. Frames are handled in the order they came; only acquire, which may wait, runs beside the
-others, so that a release or a commit behind it is not held up.
+others when it has to, so that a release or a commit behind it is not held up.
 """
 
 import asyncio
@@ -35,13 +35,16 @@ class SessionStream:
         try:
             while (frame := await self._read()) is not None:
                 for earlier in frame.before:
-                    await self._send(self._answer(earlier))
+                    answer = self._answer(earlier)
+                    if answer is not None:  # an acquire does not ride along
+                        await self._send(answer)
                 if frame.WhichOneof("body") == "goodbye":
                     return
                 if frame.before and frame.WhichOneof("body") is None:
                     continue
-                if frame.WhichOneof("body") != "acquire":
-                    await self._send(self._answer(frame))
+                answer = self._answer(frame)
+                if answer is not None:
+                    await self._send(answer)
                 elif len(self._waiting) >= MAX_WAITING:
                     busy = pb.Acquired(first=frame.acquire.skip, reason="busy")
                     await self._send(pb.ServerFrame(id=frame.id, acquired=busy))
@@ -61,9 +64,6 @@ class SessionStream:
     async def _acquire(self, frame: pb.ClientFrame) -> None:
         asked = frame.acquire
         try:
-            frames.check_tokens(asked.tokens)
-            if not 0 <= asked.deadline_s <= MAX_DEADLINE_S:
-                raise FrameError("deadline_s", f"{asked.deadline_s} is not between 0 and {MAX_DEADLINE_S}")
             given = await self._session.acquire(asked.tokens, skip=asked.skip, deadline_s=asked.deadline_s)
             answer = pb.ServerFrame(id=frame.id, acquired=frames.pack_acquired(given))
         except Exception as error:  # noqa: BLE001  # the RPC edge: _invalid logs what is our fault
@@ -78,15 +78,25 @@ class SessionStream:
         async with self._writing:
             await self._write(answer)
 
-    def _answer(self, frame: pb.ClientFrame) -> pb.ServerFrame:
+    def _answer(self, frame: pb.ClientFrame) -> pb.ServerFrame | None:
+        """None when it must wait for a lower tier."""
         try:
             return self._dispatch(frame)
         except Exception as error:  # noqa: BLE001  # the RPC edge: _invalid logs what is our fault
             return _invalid(frame, error)
 
-    def _dispatch(self, frame: pb.ClientFrame) -> pb.ServerFrame:
+    def _dispatch(self, frame: pb.ClientFrame) -> pb.ServerFrame | None:
         session = self._session
         match frame.WhichOneof("body"):
+            case "acquire":
+                asked = frame.acquire
+                tokens = frames.check_tokens(asked.tokens)
+                if not 0 <= asked.deadline_s <= MAX_DEADLINE_S:
+                    raise FrameError("deadline_s", f"{asked.deadline_s} is not between 0 and {MAX_DEADLINE_S}")
+                given = session.acquire_now(tokens, skip=asked.skip, deadline_s=asked.deadline_s)
+                if given is None:
+                    return None
+                return pb.ServerFrame(id=frame.id, acquired=frames.pack_acquired(given))
             case "lookup":
                 found = session.lookup(frames.check_tokens(frame.lookup.tokens))
                 return pb.ServerFrame(id=frame.id, found=frames.pack_found(found))
@@ -95,13 +105,32 @@ class SessionStream:
                 return pb.ServerFrame(id=frame.id, done=pb.Done(ok=True))
             case "reserve":
                 asked = frame.reserve
-                given = session.reserve(frames.check_tokens(asked.tokens), start=asked.start, count=asked.count)
+                given = session.reserve(
+                    frames.check_tokens(asked.tokens),
+                    start=asked.start,
+                    count=asked.count,
+                    retention=frames.unpack_retention(asked.retention),
+                )
                 return pb.ServerFrame(id=frame.id, reserved=frames.pack_reserved(given))
             case "commit":
                 checksums = frames.unpack_column(frame.commit.checksums, "<u8", "checksums")
                 return pb.ServerFrame(id=frame.id, done=pb.Done(ok=session.commit(frame.commit.lease, checksums)))
             case "abort":
                 session.abort(frame.abort.lease)
+                return pb.ServerFrame(id=frame.id, done=pb.Done(ok=True))
+            case "prefetch":
+                asked = frame.prefetch
+                session.prefetch(asked.ticket, frames.check_tokens(asked.tokens), skip=asked.skip)
+                return pb.ServerFrame(id=frame.id, done=pb.Done(ok=True))
+            case "cancel_prefetch":
+                session.cancel_prefetch(frame.cancel_prefetch.ticket)
+                return pb.ServerFrame(id=frame.id, done=pb.Done(ok=True))
+            case "observe":
+                session.observe([(each.first, each.tokens, each.seconds) for each in frame.observe.prefills])
+                return pb.ServerFrame(id=frame.id, done=pb.Done(ok=True))
+            case "retain":
+                wish = frames.unpack_retention(frame.retain.retention)
+                session.retain(frames.check_tokens(frame.retain.tokens), wish)
                 return pb.ServerFrame(id=frame.id, done=pb.Done(ok=True))
             case "open":
                 raise FrameError("open", "the session is open already")

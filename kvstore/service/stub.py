@@ -8,6 +8,7 @@ from ...proto import kv_pb2 as pb
 from ...proto import kv_pb2_grpc
 
 SessionCall = grpc.aio.StreamStreamCall[pb.ClientFrame, pb.ServerFrame]
+TraceCall = grpc.aio.UnaryStreamCall[pb.TraceRequest, pb.TraceEvent]
 KVStoreServicer = kv_pb2_grpc.KVStoreServicer
 
 
@@ -24,6 +25,21 @@ async def status_call(channel: grpc.aio.Channel, request: pb.StatusRequest, time
 async def clear_call(channel: grpc.aio.Channel, request: pb.ClearRequest, timeout_s: float) -> pb.ClearReply:
     """The unary Clear. grpc.aio.AioRpcError when it fails."""
     return cast(pb.ClearReply, await _stub(channel).Clear(request, timeout=timeout_s))
+
+
+async def retain_call(channel: grpc.aio.Channel, request: pb.RetainRequest, timeout_s: float) -> pb.RetainReply:
+    """The unary Retain. grpc.aio.AioRpcError when it fails."""
+    return cast(pb.RetainReply, await _stub(channel).Retain(request, timeout=timeout_s))
+
+
+async def flush_call(channel: grpc.aio.Channel, request: pb.FlushRequest, timeout_s: float) -> pb.FlushReply:
+    """The unary Flush. grpc.aio.AioRpcError when it fails."""
+    return cast(pb.FlushReply, await _stub(channel).Flush(request, timeout=timeout_s))
+
+
+def trace_call(channel: grpc.aio.Channel) -> TraceCall:
+    """A new Trace stream."""
+    return cast(TraceCall, _stub(channel).Trace(pb.TraceRequest()))
 
 
 def add_servicer(servicer: KVStoreServicer, server: grpc.aio.Server) -> None:

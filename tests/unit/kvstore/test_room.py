@@ -1,7 +1,7 @@
 """Who gives way: the coldest of all namespaces, whole slabs between sizes, never a leased block, the cap holds."""
 
 import pytest
-from kvterrace.radix import S3Fifo
+from kvterrace.kvstore.placement.policies import POLICY_NAMES, make_policy
 
 pytestmark = pytest.mark.unit
 
@@ -82,7 +82,7 @@ def test_slabs_with_a_lease_stay(bench, layouts):
     small.release(reading.lease)
 
 
-@pytest.mark.parametrize("options", [{}, {"policy": S3Fifo}])
+@pytest.mark.parametrize("options", [{"policy": make_policy(name)} for name in POLICY_NAMES], ids=POLICY_NAMES)
 def test_the_cap_holds_whatever_comes(bench, layouts, options):
     b = bench(40, slab_bytes=8 * 4096, **options)
     small, large = b.open(), b.open(weights=b"weights-L", layout=layouts[1])

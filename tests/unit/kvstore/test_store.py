@@ -195,13 +195,13 @@ def test_clear_drops_what_is_there_and_what_is_on_its_way(bench):
     b.save(other, b.prompt(1, 3))
     reading = b.acquire(session, b.prompt(1, 3))
     writing = session.reserve(b.prompt(2, 2), start=0, count=2)
-    assert b.store.clear(session.fingerprint) == 3
+    assert asyncio.run(b.store.clear(session.fingerprint)) == 3
     assert not session.commit(writing.lease, b.fill(session, writing))
     assert b.acquire(session, b.prompt(1, 3)).reason == "cleared"
     assert session.arena.generation(reading.slots[0].slot) == reading.slots[0].generation
     assert len(b.acquire(other, b.prompt(1, 3)).slots) == 3
     session.release(reading.lease)
-    assert b.store.clear() == 3
+    assert asyncio.run(b.store.clear()) == 3
 
 
 def test_probing_neither_pins_nor_touches_nor_counts(bench):
@@ -229,7 +229,7 @@ def test_one_request_is_one_hit_and_hits_and_misses_are_tokens(bench):
     assert (counters.acquires, counters.hit_tokens, counters.miss_tokens) == (2, {"dram": 16}, {"never_seen": 16})
     (space,) = b.store.stats().namespaces
     assert (space.hit_tokens, space.miss_tokens, space.blocks, space.bytes) == (16, 16, 3, 3 * 4096)
-    b.store.clear()
+    asyncio.run(b.store.clear())
     assert b.counters.evictions_reused == {"cleared": 3}
 
 

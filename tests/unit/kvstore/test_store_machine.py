@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from kvterrace.kvstore.arena import Arena
+from kvterrace.kvstore.placement.policies import POLICY_NAMES, make_policy
 from kvterrace.kvstore.store import Store
 from kvterrace.proto import BlockLayout, Namespace
-from kvterrace.radix import Lru, S3Fifo, pack_tokens
+from kvterrace.radix import pack_tokens
 
 pytestmark = pytest.mark.unit
 
@@ -45,12 +46,12 @@ def payload(namespace: int, prefix: tuple[int, ...], writer: int, size: int) -> 
 
 
 class StoreMachine(RuleBasedStateMachine):
-    @initialize(policy=st.sampled_from([Lru, S3Fifo]))
+    @initialize(policy=st.sampled_from(POLICY_NAMES))
     def begin(self, policy):
         self.now = 0.0
         self.store = Store(
             Arena.anonymous(PAGES * 4096),
-            policy=policy,
+            policy=make_policy(policy),
             clock=lambda: self.now,
             max_backlog_slots=10,
             max_session_backlog_slots=7,
@@ -240,7 +241,7 @@ class StoreMachine(RuleBasedStateMachine):
         if often < 8:
             return
         numbers = range(len(NAMESPACES)) if namespace is None else [namespace]
-        count = self.store.clear(None if namespace is None else NAMESPACES[namespace].fingerprint())
+        count = asyncio.run(self.store.clear(None if namespace is None else NAMESPACES[namespace].fingerprint()))
         assert count == sum(len(self.visible[number]) for number in numbers)
         for number in numbers:
             self.visible[number] = {}

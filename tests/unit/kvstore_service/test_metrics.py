@@ -65,6 +65,7 @@ async def test_each_metric_moves_under_its_own_action(store: Store) -> None:
     assert session.commit(write.lease, [0] * 4)
     assert scrapes.moved() == {
         "committed_blocks_total{}": 4,
+        "tier_blocks{dram}": 4,
         "tier_leased_bytes{dram}": -size,
         "tier_reserved_bytes{dram}": -size,
         "namespace_blocks{}": 4,
@@ -110,5 +111,5 @@ async def test_losses_are_counted_by_their_reason(store: Store) -> None:
     session.commit(first.lease, [0, 0])
     session.commit(second.lease, [0, 0])
     assert scrapes.moved()["duplicate_blocks_total{}"] == 2
-    store.clear()
+    await store.clear()
     assert scrapes.moved()["evicted_blocks_total{cleared}"] > 0

@@ -1,0 +1,204 @@
+"""Depot: the tier below DRAM as the store sees it. One Catalog a namespace, and room made in the policy's order.
+
+A NullTier below is the normal case of a store without one: nothing is ever there, nothing is ever admitted. Used by the
+store's thread; only the verbs that reach the tier are asynchronous.
+"""
+
+import time
+from collections.abc import Callable, Container, Iterator, Sequence
+from typing import Protocol
+
+from ..proto import PAGE_BYTES, RetentionRange
+from ..radix import Match
+from .catalog import Catalog
+from .placement.cost import IoCost
+from .placement.policies import MakePolicy
+from .residents import Residents
+from .retention import retain
+from .room import evict_coldest
+from .stats import Counters
+from .tiers import Got, Hit, NullTier, Put, Record, Stored, Tier, Wanted
+from .tiers.nvme.types import DeviceStats, Inventory
+
+
+class LowerTier(Tier, Protocol):
+    """A Tier whose blocks outlive the process."""
+
+    async def flush(self, *, deadline_s: float) -> bool:
+        """True once everything answered Stored before is safe from a power cut."""
+        ...
+
+    async def clear(self, fingerprint: bytes | None) -> int:
+        """Forget one namespace's blocks, or all, for good: also after a restart."""
+        ...
+
+    def devices(self) -> Sequence[DeviceStats]: ...
+
+
+class Depot:
+    """tier: below DRAM. policy: makes the eviction policy of a new catalog. io: learns what the tier takes."""
+
+    def __init__(
+        self,
+        tier: LowerTier,
+        *,
+        policy: MakePolicy,
+        counters: Counters,
+        io: IoCost,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.tier = tier
+        self._policy = policy
+        self._counters = counters
+        self._io = io
+        self._clock = clock
+        self._wall = wall
+        self._catalogs: dict[bytes, Catalog] = {}
+        self._cleared = 0
+        self._unreachable: list[bytes] = []  # keys of records that no lookup can reach, to be dropped
+
+    @property
+    def name(self) -> str:
+        return self.tier.name
+
+    @property
+    def present(self) -> bool:
+        """Whether there is a tier at all."""
+        return not isinstance(self.tier, NullTier)
+
+    @property
+    def fill(self) -> float:
+        """Live share of what the tier may hold."""
+        usage = self.tier.usage()
+        return usage.live_bytes / usage.live_limit_bytes if usage.live_limit_bytes else 1.0
+
+    @property
+    def epoch(self) -> int:
+        """Moves at each clear: what was being written before must not be believed after."""
+        return self._cleared
+
+    def of(self, fingerprint: bytes) -> Catalog | None:
+        return self._catalogs.get(fingerprint)
+
+    def catalogs(self) -> Iterator[Catalog]:
+        return iter(self._catalogs.values())
+
+    def touch(self, fingerprint: bytes, match: Match) -> None:
+        """A request used these blocks, wherever it found them: here they must not grow cold."""
+        self._catalogs[fingerprint].index.touch(match.blocks)
+
+    def retain(self, space: Residents, tokens: bytes, ranges: Sequence[RetentionRange]) -> int:
+        """Set the retention of a prompt's blocks here and in DRAM; how many blocks were named, each once."""
+        named = retain(space.index, space.index.match(tokens).blocks, ranges)
+        catalog = self.of(space.fingerprint)
+        return max(named, retain(catalog.index, catalog.index.match(tokens).blocks, ranges) if catalog else 0)
+
+    def open(self, space: Residents) -> Catalog:
+        """The namespace's catalog, made if need be."""
+        namespace = space.namespace
+        return self._catalog(space.fingerprint, namespace.hash_name, space.block_tokens, namespace.layout.block_bytes)
+
+    def load(self, inventory: Sequence[Inventory]) -> None:
+        """Take in what the tier had at start."""
+        for found in inventory:
+            catalog = self._catalog(found.fingerprint, found.hash_name, found.block_tokens, found.block_bytes)
+            self._unreachable += catalog.load(found, self._wall())
+
+    async def get(self, wanted: Sequence[Wanted], *, deadline_s: float) -> list[Got]:
+        """As Tier.get, measured."""
+        with self._io.measure(self.name, "read", self._clock) as measured:
+            answers = await self.tier.get(wanted, deadline_s=deadline_s)
+            measured.size_bytes = _hit_bytes(wanted, answers)
+        self._counters.read_bytes[self.name] += measured.size_bytes
+        return answers
+
+    async def put(self, records: Sequence[Record], *, deadline_s: float) -> list[Put]:
+        """As Tier.put, after making room. The caller pins in the catalog what the records hang under."""
+        await self._make_room(sum(_record_bytes(record.block_bytes) for record in records))
+        with self._io.measure(self.name, "write", self._clock) as measured:
+            answers = await self.tier.put(records, deadline_s=deadline_s)
+            stored = zip(records, answers, strict=True)
+            measured.size_bytes = sum(record.block_bytes for record, answer in stored if isinstance(answer, Stored))
+        self._counters.written_bytes[self.name] += measured.size_bytes
+        return answers
+
+    async def forget(self, catalog: Catalog, block: int, key: bytes) -> None:
+        """A block turned out to be lost or corrupt: it leaves with all below it, unless it has left already."""
+        if catalog.has(block, key):
+            keys = catalog.drop(block)
+            self._counters.tier_evictions[self.name] += len(keys)
+            await self.tier.drop(keys)
+
+    async def forget_tips(self, catalog: Catalog, tokens: bytes, first: int) -> None:
+        """Drop blocks `first`.. of `tokens`, the last one first, as long as nothing hangs below them."""
+        await self.tier.drop(catalog.drop_tips(tokens, first))
+
+    async def clear(self, fingerprint: bytes | None) -> int:
+        """Forget one namespace or all, for good; how many blocks."""
+        self._cleared += 1
+        cleared = sum(
+            catalog.clear() for catalog in self._catalogs.values() if fingerprint in (None, catalog.fingerprint)
+        )
+        await self.tier.clear(fingerprint)
+        return cleared
+
+    async def _make_room(self, size: int) -> None:
+        """Evict the coldest until `size` bytes more may be live. What may not leave is left: the tier then says no."""
+        if self._unreachable:
+            gone, self._unreachable = self._unreachable, []
+            await self.tier.drop(gone)
+        usage = self.tier.usage()
+        excess = usage.live_bytes + size - usage.live_limit_bytes
+        gone: list[bytes] = []
+        while excess > 0:
+            keys: list[bytes] = []
+            largest = min((_record_bytes(each.block_bytes) for each in self._catalogs.values() if len(each)), default=0)
+            if not largest:
+                break
+
+            def evict(catalog: Catalog, count: int, into: list[bytes] = keys) -> int:
+                evicted = catalog.evict(count)
+                into += evicted
+                return len(evicted)
+
+            evict_coldest(list(self._catalogs.values()), -(-excess // largest), evict)
+            if not keys:
+                break
+            excess -= len(keys) * largest
+            gone += keys
+        if gone:
+            self._counters.tier_evictions[self.name] += len(gone)
+            await self.tier.drop(gone)
+
+    def _catalog(self, fingerprint: bytes, hash_name: str, block_tokens: int, block_bytes: int) -> Catalog:
+        known = self._catalogs.get(fingerprint)
+        if known is None:
+            known = self._catalogs[fingerprint] = Catalog(
+                fingerprint,
+                hash_name=hash_name,
+                block_tokens=block_tokens,
+                block_bytes=block_bytes,
+                policy=self._policy(lambda ordinal: 0.0),
+                clock=self._clock,
+            )
+        return known
+
+    def drop_empty(self, used: Container[bytes]) -> None:
+        """Forget catalogs without a block whose namespace nobody uses."""
+        for fingerprint in [key for key, each in self._catalogs.items() if not len(each) and key not in used]:
+            del self._catalogs[fingerprint]
+
+    def check(self) -> None:
+        """AssertionError unless every catalog is sound and the tier has as many blocks as they say. O(blocks)."""
+        for catalog in self._catalogs.values():
+            catalog.check()
+
+
+def _record_bytes(block_bytes: int) -> int:
+    """What a record takes at most, its header included."""
+    return PAGE_BYTES - (-block_bytes // PAGE_BYTES) * PAGE_BYTES
+
+
+def _hit_bytes(wanted: Sequence[Wanted], answers: Sequence[Got]) -> int:
+    return sum(each.block_bytes for each, answer in zip(wanted, answers, strict=True) if isinstance(answer, Hit))
