@@ -323,4 +323,4 @@ def _framed(page: memoryview, magic: bytes) -> bool:
     if len(page) < PAGE_BYTES:
         return False
     found, checksum = _FRAME.unpack_from(page)
-    return found == magic and checksum == xxhash.xxh3_64_intdigest(page[_FRAME.size :])
+    return found == magic and checksum == xxhash.xxh3_64_intdigest(page[_FRAME.size : PAGE_BYTES])
