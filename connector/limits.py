@@ -9,9 +9,10 @@ from dataclasses import dataclass
 class ConnectorLimits:
     """All positive; an acquire_deadline_s of 0 means that no fetch ever waits for the store.
 
-    acquire_deadline_s:  from fetch() to its Offer.
-    load_base_s, load_bytes_per_s: a load of n bytes may take load_base_s + n / load_bytes_per_s; blocks whose copy
-        has not begun by then are given up.
+    acquire_deadline_s, load_base_s, load_bytes_per_s: from fetch() to its Offer, n bytes may take acquire_deadline_s
+        + n / load_bytes_per_s, since the store may have to read them from a disk; a load may take load_base_s
+        + n / load_bytes_per_s, and blocks whose copy has not begun by then are given up. What does not pay within
+        that is not begun: the store knows what reading and computing take.
     save_deadline_s:     for each of the store's two answers to a save (reserve, commit), for its copy, and for a hint.
     save_backlog_bytes:  bytes of saves in flight; a save that would exceed it is dropped, unless it is the only one.
     max_calls:           fetches, saves and hints waiting for the store; one more is answered "busy".
@@ -33,6 +34,14 @@ class ConnectorLimits:
     late_s: float = 30.0
     copy_threads: int = 2
     close_s: float = 2.0
+
+    def fetch_s(self, size_bytes: int) -> float:
+        """How long an Offer of so many bytes is waited for."""
+        return self.acquire_deadline_s + size_bytes / self.load_bytes_per_s if self.acquire_deadline_s else 0.0
+
+    def load_s(self, size_bytes: int) -> float:
+        """How long a load of so many bytes may take."""
+        return self.load_base_s + size_bytes / self.load_bytes_per_s
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:

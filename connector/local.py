@@ -53,7 +53,7 @@ class LocalConnector:
         self._bridge = bridge
         self._outbox = Outbox(on_event)
         self._link = Link(client, bridge, self._outbox, limits, layout, clock)
-        self._worker = Worker(make_copier(pool), CopyThreads(limits.copy_threads), clock)
+        self._worker = Worker(make_copier(pool, layout), CopyThreads(limits.copy_threads), clock)
         self._registration = Registration(self._link, self._worker, pool)
         self._scheduler = SchedulerSide(self._link, self._registration)
         self._saves = SaveSide(self._link, self._registration, self._worker)
@@ -153,7 +153,7 @@ class LocalConnector:
             pages=pages,
             arena=acquired.arena,
             fence=self._worker.copier.fence(),
-            deadline=self._link.clock() + limits.load_base_s + size / limits.load_bytes_per_s,
+            deadline=self._link.clock() + limits.load_s(size),
         )
         job = self._worker.load(transfer, lambda result: self._scheduler.end_load(cycle, result))
         if job is None:
@@ -164,8 +164,8 @@ class LocalConnector:
 def check_pool(pool: Tensor, layout: BlockLayout) -> None:
     """ValueError unless a page of the pool is a block of this layout."""
     dtype = str(pool.dtype).removeprefix("torch.")
-    if tuple(pool.shape[1:]) != layout.shape or dtype != layout.dtype:
+    if tuple(pool.shape[1:]) != layout.shape or dtype != layout.element:
         raise ValueError(
             f"the pool's pages are {tuple(pool.shape[1:])} of {dtype}, the namespace's blocks {layout.shape} of "
-            f"{layout.dtype}"
+            f"{layout.element}"
         )

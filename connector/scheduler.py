@@ -62,7 +62,7 @@ class SchedulerSide:
             link.outbox.offer(Offer(request_id, 0, {}, "busy"))
             link.outbox.wake()
             return
-        deadline = link.clock() + link.limits.acquire_deadline_s
+        deadline = link.clock() + link.limits.fetch_s(cycle.wanted * link.layout.block_bytes)
         wanted = link.prefix(tokens, max_blocks)
         if cycle.wanted == 0:
             self._answer(cycle, None, "")

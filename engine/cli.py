@@ -53,6 +53,9 @@ def engine(  # noqa: PLR0913, PLR0917  one argument a flag
     kv_dram: Annotated[
         int | None, typer.Option(parser=parse_size, metavar="SIZE", help="DRAM tier of the embedded store: 4GiB.")
     ] = None,
+    kv_codec: Annotated[
+        str | None, typer.Option(help="Lossy form of KV in the store: none (default), fp8 or int8; see quality.")
+    ] = None,
     kv_pool: Annotated[
         int | None, typer.Option(parser=parse_size, metavar="SIZE", help="HBM pool, such as 2GiB.")
     ] = None,
@@ -74,6 +77,7 @@ def engine(  # noqa: PLR0913, PLR0917  one argument a flag
         "kv_connector": kv_connector,
         "kv_address": kv_address,
         "kv_dram_bytes": kv_dram,
+        "kv_codec": kv_codec,
         "kv_pool_bytes": kv_pool,
         "max_step_tokens": max_step_tokens,
         "max_running": max_running,

@@ -32,7 +32,8 @@ class EngineConfig(BaseSettings):
     kv_connector: Literal["none", "embedded", "sidecar"] = Field("embedded", description="where KV beyond HBM is kept")
     kv_address: str | None = Field(None, description="the sidecar; default: this user's Unix socket")
     kv_dram_bytes: int = Field(1 << 30, ge=1, description="embedded: DRAM tier size")
-    kv_fetch_deadline_s: float = Field(0.25, gt=0, description="longest wait for the store's offer")
+    kv_codec: Literal["none", "fp8", "int8"] = Field("none", description="lossy form of the KV in the store")
+    kv_fetch_deadline_s: float = Field(0.25, gt=0, description="longest wait for the store's offer, plus its bytes at 100 MB/s")
     kv_load_deadline_s: float = Field(1.0, gt=0, description="longest wait for a load, plus its bytes at 100 MB/s")
     kv_fetch_ahead: int = Field(8, ge=1, description="waiting requests fetched ahead of admission")
     kv_prefetch_ahead: int = Field(32, ge=0, description="waiting requests behind those, prefetched within the store")
@@ -45,6 +46,8 @@ class EngineConfig(BaseSettings):
             )
         if not self.prefix_cache and self.kv_connector != "none":
             raise ValueError("kv_connector needs prefix_cache: loaded blocks are shared blocks; set it to none")
+        if self.kv_codec != "none" and self.kv_connector == "none":
+            raise ValueError("kv_codec needs a kv_connector: KV in HBM is never coded")
         return self
 
 

@@ -150,7 +150,8 @@ class Transfers:
             seq.cycle += 1
             now = self._clock()
             seq.state = State.FETCHING
-            self._fetches[_cycle(seq)] = _Fetch(seq, now, now + self._limits.acquire_deadline_s + WATCHDOG_MARGIN_S)
+            wait_s = self._limits.fetch_s((limit - seq.table.shared) * self._page_bytes)
+            self._fetches[_cycle(seq)] = _Fetch(seq, now, now + wait_s + WATCHDOG_MARGIN_S)
             self._call(self._connector.fetch, _cycle(seq), tokens, seq.table.shared, limit)
         return True
 
@@ -210,7 +211,7 @@ class Transfers:
         now = self._clock()
         seq.table.pages += pages
         seq.state = State.LOADING
-        load_s = self._limits.load_base_s + len(pages) * self._page_bytes / self._limits.load_bytes_per_s
+        load_s = self._limits.load_s(len(pages) * self._page_bytes)
         self._loads[offer.request_id] = _Load(seq, pages, now, now + load_s + WATCHDOG_MARGIN_S)
         self._call(self._connector.load, offer.request_id, pages)
 

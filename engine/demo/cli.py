@@ -23,12 +23,13 @@ def demo(
     short: Annotated[bool, typer.Option("--short", help="One question instead of three.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the servers running until Ctrl-C.")] = False,
     dram: Annotated[str, typer.Option(help="Size of the sidecar's arena.")] = "1GiB",
+    nvme: Annotated[str, typer.Option(help="What the sidecar may keep on disk, in a scratch folder.")] = "2GiB",
 ) -> None:
     """Prefill a shared prefix once; see every later request, from either replica, reuse it."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=REPORT_COLUMNS)
-    options = DemoOptions(model, tuple(document or ()), short=short, keep=keep, dram=dram)
+    options = DemoOptions(model, tuple(document or ()), short=short, keep=keep, dram=dram, nvme=nvme)
     try:
         code = run_demo(options, console)
     except DemoError as error:

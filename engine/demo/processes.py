@@ -74,6 +74,13 @@ class Child:
             process.kill()
             process.wait()
 
+    def kill(self) -> None:
+        """SIGKILL: no farewell, nothing written."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
     def log_tail(self) -> str:
         if not self._log.exists():
             return "(no log)"

@@ -12,6 +12,9 @@ from rich.table import Table
 from .client import Answer
 
 
+TIERS = ("hbm", "dram", "nvme", "computed")
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One row: where the prefix was when the same questions were asked again."""
@@ -36,7 +39,7 @@ def show(console: Console, stages: Sequence[Stage]) -> None:
     """Print the table and the chart."""
     cold_s = stages[0].ttft_s
     table = Table(title=f"Time to first token, median of {len(stages[0].answers)} questions on one shared prefix")
-    for column in ("", "prefix found in", "TTFT", "of cold", "prompt", "hbm", "dram", "computed"):
+    for column in ("", "prefix found in", "TTFT", "of cold", "prompt", *TIERS):
         table.add_column(column, justify="left" if column in ("", "prefix found in") else "right")
     for stage in stages:
         last = stage.answers[-1]
@@ -45,7 +48,8 @@ def show(console: Console, stages: Sequence[Stage]) -> None:
             stage.where,
             f"{stage.ttft_s * 1e3:,.0f} ms",
             f"{stage.ttft_s / cold_s:.1%}",
-            *(str(n) for n in (last.prompt_tokens, last.tiers["hbm"], last.tiers["dram"], last.tiers["computed"])),
+            str(last.prompt_tokens),
+            *(str(last.tiers[tier]) for tier in TIERS),
         )
     console.print(table)
     chart = Table(box=None, show_header=False, padding=(0, 1))
@@ -59,7 +63,7 @@ def show(console: Console, stages: Sequence[Stage]) -> None:
 
 def machine_line(stages: Sequence[Stage]) -> str:
     """The `DEMO {json}` line that scripts read. `stages` in the demo's order."""
-    cold, hbm, dram, other, restarted = stages
+    cold, hbm, dram, other, restarted, nvme = stages
     return "DEMO " + json.dumps(
         {
             "cold_ttft_s": round(cold.ttft_s, 4),
@@ -67,6 +71,7 @@ def machine_line(stages: Sequence[Stage]) -> str:
             "dram_ttft_s": round(dram.ttft_s, 4),
             "other_replica_ttft_s": round(other.ttft_s, 4),
             "restarted_ttft_s": round(restarted.ttft_s, 4),
+            "nvme_ttft_s": round(nvme.ttft_s, 4),
             "cached_tokens": other.answers[-1].cached_tokens,
             "prompt_tokens": other.answers[-1].prompt_tokens,
             "outputs_identical": outputs_identical(stages),

@@ -1,11 +1,12 @@
-"""The demo's script: start a sidecar and two replicas, ask the same questions in five states of the cache.
+"""The demo's script: start a sidecar and two replicas, ask the same questions in six states of the cache.
 
 The questions are first asked with nothing cached anywhere (between them everything is cleared), then again with the
-prefix in A's HBM, in the sidecar's DRAM, from replica B, and from A after a restart. Every answer must be the
-same text.
+prefix in A's HBM, in the sidecar's DRAM, from replica B, from A after a restart, and from A after the sidecar was killed
+(SIGKILL) and started again, with the prefix on disk alone. Every answer must be the same text.
 """
 
 import contextlib
+import json
 import shutil
 import signal
 import subprocess
@@ -31,7 +32,7 @@ QUESTIONS = (
 )
 DOCUMENT_CHARACTERS = 8_000  # about 2,000 tokens of English with some code
 MAX_TOKENS = 24
-CLEAR_S = 10.0
+COMMAND_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class DemoOptions:
     short: bool = False  # one question instead of three
     keep: bool = False  # leave the servers running until Ctrl-C
     dram: str = "1GiB"
+    nvme: str = "2GiB"
 
 
 def shared_prefix(documents: tuple[Path, ...]) -> str:
@@ -59,7 +61,8 @@ class Cluster:
 
     def __init__(self, options: DemoOptions, scratch: Path) -> None:
         self.uds = scratch / "kvterrace.sock"
-        serve = ["serve", "--uds", str(self.uds), "--dram", options.dram]
+        nvme = f"{scratch / 'nvme'}:{options.nvme}"
+        serve = ["serve", "--uds", str(self.uds), "--dram", options.dram, "--nvme", nvme]
         self.sidecar = Child("sidecar", serve, scratch / "sidecar.log")
         ports = {"A": free_port(), "B": free_port()}
         self.engines = {
@@ -93,10 +96,25 @@ class Cluster:
     def clear_everything(self) -> None:
         """Empty A's HBM and the sidecar, so that the next question is cold."""
         self.replicas["A"].clear_hbm()
-        command = [sys.executable, "-m", "kvterrace.kvstore", "clear", "--address", f"unix:{self.uds}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=CLEAR_S, check=False)
+        self._command("clear")
+
+    def kill_sidecar(self) -> None:
+        """Kill it once it has written what it had to, start it again, and wait until both replicas have come back by
+        themselves. A's HBM is emptied, so that only the disk has the prefix."""
+        self._command("flush")
+        self.sidecar.kill()
+        self.uds.unlink(missing_ok=True)
+        self.sidecar.start()
+        self.sidecar.wait_ready(self.uds.exists)
+        self.sidecar.wait_ready(lambda: len(json.loads(self._command("status", "--json"))["sessions"]) == 2)
+        self.replicas["A"].clear_hbm()
+
+    def _command(self, name: str, *flags: str) -> str:
+        command = [sys.executable, "-m", "kvterrace.kvstore", name, *flags, "--address", f"unix:{self.uds}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False)
         if done.returncode:
-            raise DemoError(f"the sidecar could not be cleared: {done.stderr.strip() or done.stdout.strip()}")
+            raise DemoError(f"kvterrace {name} failed: {done.stderr.strip() or done.stdout.strip()}")
+        return done.stdout
 
     def close(self) -> None:
         for replica in self.replicas.values():
@@ -106,7 +124,7 @@ class Cluster:
 
 
 def measure(cluster: Cluster, document: str, questions: tuple[str, ...], step: Callable[[str], None]) -> list[Stage]:
-    """Ask all questions in each of the five states. Returns the stages in the order of the table."""
+    """Ask all questions in each of the six states. Returns the stages in the order of the table."""
     a, b = cluster.replicas["A"], cluster.replicas["B"]
 
     def ask(replica: Replica, before: Callable[[], None]) -> tuple[Answer, ...]:
@@ -124,6 +142,7 @@ def measure(cluster: Cluster, document: str, questions: tuple[str, ...], step: C
     cluster.restart("A")
     step("replica A was restarted")
     stages.append(Stage("A, restarted", "sidecar DRAM", ask(a, a.clear_hbm)))
+    stages.append(Stage("A, sidecar killed", "NVMe", ask(a, cluster.kill_sidecar)))
     return stages
 
 
@@ -154,7 +173,7 @@ def run_demo(options: DemoOptions, console: Console) -> int:
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         cluster = Cluster(options, scratch)
         stack.callback(cluster.close)
-        with progress_steps(console, total=4 + 5 * len(questions)) as step:
+        with progress_steps(console, total=4 + 6 * len(questions)) as step:
             cluster.start(step)
             stages = measure(cluster, document, questions, step)
         show(console, stages)

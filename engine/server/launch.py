@@ -63,6 +63,6 @@ def _connector_factory(
         return None
     limits = connector_limits(config)
     place = Place(address=config.kv_address or default_address(), dram_bytes=config.kv_dram_bytes, limits=limits)
-    model = Model(loaded.digest, label=label)
+    model = Model(loaded.digest, label=label, kv_codec=config.kv_codec)
     report(MODEL_SHARE, f"attaching the {config.kv_connector} store")
     return partial(make_connector, config.kv_connector, model=model, place=place)

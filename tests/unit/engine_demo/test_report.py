@@ -28,11 +28,11 @@ def test_empty_answers_never_count_as_identical() -> None:
 
 
 def test_machine_line_is_json_with_the_medians() -> None:
-    stages = [stage("a", ttft_s=ttft_s) for ttft_s in (5.0, 0.1, 0.2, 0.3, 0.4)]
+    stages = [stage("a", ttft_s=ttft_s) for ttft_s in (5.0, 0.1, 0.2, 0.3, 0.4, 0.5)]
     word, _, payload = machine_line(stages).partition(" ")
     figures = json.loads(payload)
     assert word == "DEMO"
-    assert (figures["cold_ttft_s"], figures["other_replica_ttft_s"]) == (5.0, 0.3)
+    assert (figures["cold_ttft_s"], figures["other_replica_ttft_s"], figures["nvme_ttft_s"]) == (5.0, 0.3, 0.5)
     assert (figures["cached_tokens"], figures["prompt_tokens"], figures["outputs_identical"]) == (96, 100, True)
 
 
