@@ -63,6 +63,11 @@ class RecordIndex(Generic[HomeT]):
         del self._locators[segment.keys[ordinal]]
         segment.kill(ordinal)
 
+    def move(self, segment: Segment, ordinal: int, copy: Segment, at: int) -> None:
+        """The record, which is its key's, lives in a copy from now on."""
+        segment.kill(ordinal, moved=True)
+        self.put(copy, at)
+
     def fill(self, locators: dict[bytes, int], next_sequence: int) -> None:
         """At start."""
         self._locators = locators

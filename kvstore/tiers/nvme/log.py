@@ -193,15 +193,16 @@ class Log:
         assert handle is not None
         footer_bytes = segment.size_bytes - writing.next_page * PAGE_BYTES
         files, header = self.options.files, segment.header
+        segment.unsynced = False  # from here on: bits that are written meanwhile may come too late for its sync
         job = self.device.write(lambda _: seal_segment(files, handle, header, writing.table, writing.next_page))
         try:
             size = await job.future
         except OSError as error:
+            segment.unsynced = True
             self.device.failed(self.device.writes, error)
             return False
         self.device.charge(min(footer_bytes, size - writing.next_page * PAGE_BYTES))
         self.cut(segment, size)
-        segment.unsynced = False
         segment.writing = None
         self._close_handle(handle)
         return True

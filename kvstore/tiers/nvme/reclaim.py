@@ -132,8 +132,7 @@ class Reclaimer:
         died = False
         for victim, ordinal, at in places:
             if victim.is_live(ordinal):
-                index.drop(victim, ordinal)
-                index.put(copy, at)
+                index.move(victim, ordinal, copy, at)
             else:
                 copy.kill(at)
                 died = True

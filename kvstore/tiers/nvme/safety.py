@@ -22,7 +22,7 @@ class Safety:
     def __init__(
         self, device: Device, segments: Mapping[int, Segment], spawn: Callable[[Coroutine[Any, Any, None]], None]
     ) -> None:
-        self.directory_unsynced = False  # files were made or removed
+        self.directory_unsynced = True  # files were made or removed, by the process before us perhaps
         self._device = device
         self._segments = segments
         self._spawn = spawn
@@ -39,28 +39,30 @@ class Safety:
         good = True
         for segment in segments:
             marks = segment.take_dirty()
-            if segment.doomed or not marks:
+            if not marks:
                 continue
             self._device.charge(len(marks) * PAGE_BYTES)
             try:
                 await self._mark_job(segment, marks, sync=sync).future
             except FileNotFoundError:
-                continue  # gone meanwhile, with its records
+                self.directory_unsynced = True  # gone meanwhile, with its records
             except OSError as error:
                 segment.put_back_dirty(marks)
                 self._device.failed(self._device.writes, error)
                 good = False
+            else:
+                segment.unsynced |= not sync
         return good
 
     async def sync(self) -> bool:
         """Everything written until now survives a power cut. False: the device says no."""
         good = await self.mark(list(self._segments.values()), sync=False)
-        for segment in [segment for segment in self._segments.values() if segment.unsynced and not segment.doomed]:
+        for segment in [segment for segment in self._segments.values() if segment.unsynced]:
             segment.unsynced = False
             try:
                 await self._sync_job(segment).future
             except FileNotFoundError:
-                continue
+                self.directory_unsynced = True
             except OSError as error:
                 segment.unsynced = True
                 self._device.failed(self._device.writes, error)

@@ -199,12 +199,13 @@ class Segment:
         self.newest = int(rows["sequence"].max(initial=0))
         self._count(int(alive.sum()), int(lengths[alive].sum()), int(tokens[rows["group"]][alive].sum()))
 
-    def kill(self, ordinal: int) -> None:
-        """A live record is dead."""
+    def kill(self, ordinal: int, *, moved: bool = False) -> None:
+        """A live record is dead. moved: a copy of it lives, so its bit, which speaks for all copies, stays clear."""
         assert self.alive[ordinal]
         self.alive[ordinal] = 0
         self._count(-1, -self.lengths[ordinal], -row_bytes(self.group(ordinal).block_tokens))
-        self.bury(self.pages[ordinal])
+        if not moved:
+            self.bury(self.pages[ordinal])
 
     def bury(self, page: int) -> None:
         """Whatever record begins at `page` must not come back."""

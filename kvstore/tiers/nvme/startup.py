@@ -85,6 +85,7 @@ def open_logs(devices: Sequence[Device], index: RecordIndex[Log]) -> list[Log]:
         for each in found.segments:
             segment = Segment(index.new_slot(), each.header, each.path, each.size_bytes, made.tally)
             segment.bitmap = each.bitmap
+            segment.unsynced = True  # nobody knows what the process before us had synced
             segment.load(each.table)
             tables.append((made, segment, each.table, each))
             made.adopt(segment)
@@ -136,10 +137,12 @@ def _settle(index: RecordIndex[Log], segments: Sequence[tuple[Segment, bool]]) -
     by_slot = {segment.slot: segment for segment, _ in segments}
     if len(winners) < len(keys):
         kept = set(winners.values())
-        for locator in locators.tolist():
+        pairs: list[tuple[int, int]] = list(zip(locators.tolist(), sequences.tolist(), strict=True))
+        surviving = {sequence for locator, sequence in pairs if locator in kept}
+        for locator, sequence in pairs:
             if locator not in kept:
                 slot, ordinal = index.split(locator)
-                by_slot[slot].kill(ordinal)
+                by_slot[slot].kill(ordinal, moved=sequence in surviving)
     index.fill(winners, highest + 1)
 
 
@@ -155,7 +158,6 @@ def _finish(made: Log, segment: Segment, found: Found) -> None:
         return
     table, page = found.unsealed
     writing = segment.writing = Writing(None, table, page, closed=True)
-    segment.unsynced = True
     try:
         writing.handle = made.device.opener.open(segment.path, "write")
         size = seal_segment(files, writing.handle, segment.header, table, page)

@@ -136,8 +136,7 @@ class NvmeTier:
         if writing:
             await asyncio.wait(writing)
         for log in self._logs:
-            await log.safety.mark(list(log.segments.values()), sync=True)
-            await log.safety.sync_directory()
+            await log.safety.sync()  # all of it: a block that was dropped before must not come back either
             log.reclaimer.kick()
         return count
 

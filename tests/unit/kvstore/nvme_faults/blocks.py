@@ -28,7 +28,7 @@ def payload(number: int) -> np.ndarray:
 
 
 def key(number: int) -> bytes:
-    return xxhash.xxh3_128_digest(f"key {number}") * 2
+    return xxhash.xxh3_128_digest(f"key {number}".encode()) * 2
 
 
 def tokens(number: int) -> bytes:

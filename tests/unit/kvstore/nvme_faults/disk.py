@@ -5,13 +5,15 @@ handles and locks go), `power_cut()` as the plug does: every page written since 
 torn, sizes likewise, and of the names that were made, changed or removed since the last sync_directory only a beginning
 of that history remains. Calls on a mount that has ended raise ENODEV, as late writes of a dead process never arrive.
 
-Direct handles insist on alignment. peak_bytes is the most that was ever allocated, open but unlinked files included.
+Direct handles insist on alignment. peak_bytes is the most that was ever allocated, open but unlinked files included;
+written_by_day counts what was written on each `day()`.
 """
 
 import errno
 import random
 import threading
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,6 +51,8 @@ class MemoryDisk:
         self.capacity_bytes = capacity_bytes
         self.direct = direct
         self.peak_bytes = 0
+        self.day: Callable[[], int] = lambda: 0
+        self.written_by_day: Counter[int] = Counter()
         self.lock = threading.RLock()
         self.folders: set[Path] = set()
         self.names: dict[Path, Inode] = {}
@@ -211,6 +215,7 @@ class Mount:
             of.inode.data.extend(bytes(max(0, end - len(of.inode.data))))
             of.inode.data[offset:end] = content
             of.inode.dirty |= pages
+            self._disk.written_by_day[self._disk.day()] += len(content)
             return len(content)
 
     def fdatasync(self, handle: int) -> None:
