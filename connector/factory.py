@@ -15,7 +15,7 @@ from ..kvstore.errors import KvterraceError
 from ..kvstore.sidecar import SidecarClient
 from ..kvstore.store import Store
 from ..kvstore.types import StoreClient
-from ..proto import BlockLayout, Namespace
+from ..proto import KV_CODECS, BlockLayout, FieldError, Namespace
 from .base import KVConnector
 from .bridge import Bridge
 from .limits import ConnectorLimits
@@ -31,12 +31,17 @@ class LayoutMismatch(KvterraceError):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What makes this engine's KV bytes its own, beyond the pool's geometry; see Namespace for the fields."""
+    """What makes this engine's KV bytes its own, beyond the pool's geometry; see Namespace for the fields.
+
+    kv_codec: "none", or the lossy codec that blocks go through on their way to the store and back ("fp8", "int8"). Such
+    blocks are a namespace of their own, since their dtype says so.
+    """
 
     weights_digest: bytes
     adapter_digest: bytes = b""
     producer: str = ""
     label: str = ""
+    kv_codec: str = "none"
 
 
 def default_address() -> str:
@@ -85,9 +90,14 @@ def make_connector(
 
 
 def namespace_of(pool: Tensor, model: Model) -> Namespace:
-    """The namespace of a pool's pages; FieldError (a ValueError) if a page cannot be a block."""
+    """The namespace of a pool's pages; FieldError (a ValueError) if a page cannot be a block, coded as asked."""
     kv_heads, layers, planes, block_tokens, head_dim = pool.shape[1:]
-    layout = BlockLayout(kv_heads, layers, planes, block_tokens, head_dim, str(pool.dtype).removeprefix("torch."))
+    dtype = str(pool.dtype).removeprefix("torch.")
+    if model.kv_codec != "none":
+        if model.kv_codec not in KV_CODECS:
+            raise FieldError("kv_codec", f"must be none, {' or '.join(KV_CODECS)}, not {model.kv_codec!r}")
+        dtype = f"{dtype}+{model.kv_codec}"
+    layout = BlockLayout(kv_heads, layers, planes, block_tokens, head_dim, dtype)
     return Namespace(
         model.weights_digest,
         layout,

@@ -1,8 +1,9 @@
 """Registration: before an arena is used for the first time, prove that both sides mean the same bytes by a block.
 
 Two blocks of random data go from pages through reserved slots and back, and are compared with what a block should
-be; the slots are then given up uncommitted, so that no trace remains. Runs on the bridge's loop, once per attached
-arena (a reconnected sidecar brings another view), and everything that wants to use the arena waits for it.
+be (by way of a lossy codec: within its tolerance); the slots are then given up uncommitted, so that no trace remains.
+Runs on the bridge's loop, once per attached arena (a reconnected sidecar brings another view), and everything that
+wants to use the arena waits for it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from torch import Tensor
 
 from ..kvstore.arena import ArenaView
 from ..kvstore.types import Reserved
-from .copiers import make_copier, page_rows
+from ..proto import BlockLayout
+from .copiers import make_codec, make_copier, page_rows
 from .link import TOKEN_BYTES, Link
 from .worker import Transfer, Worker
 
@@ -88,12 +90,10 @@ class Registration:
         arena, count = reserved.arena, len(reserved.slots)
         if arena is None:
             return "disconnected"
-        size = self._link.layout.block_bytes
-        data = torch.frombuffer(bytearray(secrets.token_bytes(count * size)), dtype=torch.uint8).view(count, size)
+        layout = self._link.layout
         scratch = self._pool.new_zeros((2 * count, *self._pool.shape[1:]))
-        pages = page_rows(scratch)
-        pages[:count] = data.to(scratch.device)
-        worker = self._worker.with_copier(make_copier(scratch))
+        scratch[:count] = random_pages(scratch[:count], layout)
+        worker = self._worker.with_copier(make_copier(scratch, layout))
         deadline = self._link.clock() + self._link.limits.save_deadline_s
         fence = worker.copier.fence()
         out = Transfer(reserved.slots, range(count), arena, fence, deadline)
@@ -105,8 +105,8 @@ class Registration:
         loaded = await self._link.bridge.from_thread(partial(worker.load, back))
         if loaded is None or loaded.reason not in {"", "corrupt"}:
             return loaded.reason if loaded is not None else "disconnected"
-        slots = torch.stack([torch.from_numpy(arena.block(ref.slot)[:size].copy()) for ref in refs])
-        if loaded.corrupt or not torch.equal(pages[:count], pages[count:]) or not torch.equal(slots, data):
+        slots = torch.stack([torch.from_numpy(arena.block(ref.slot)[: layout.block_bytes].copy()) for ref in refs])
+        if loaded.corrupt or not same_blocks(layout, scratch[:count].cpu(), scratch[count:].cpu(), slots):
             logger.error("the store's blocks do not hold the engine's bytes: the cache stays unused")
             return "self_test"
         return ""
@@ -114,3 +114,22 @@ class Registration:
     async def _abort(self, reserved: Reserved) -> None:
         if reserved.lease:
             await self._link.bridge.ask(self._link.client.abort(reserved.lease), self._link.limits.late_s, None)
+
+
+def random_pages(like: Tensor, layout: BlockLayout) -> Tensor:
+    """On the CPU: random bytes, or, for a codec, random numbers, since it takes and gives only such."""
+    if not layout.codec:
+        data = torch.frombuffer(bytearray(secrets.token_bytes(like.nbytes)), dtype=torch.uint8)
+        return data.view(like.dtype).view(like.shape)
+    generator = torch.Generator().manual_seed(secrets.randbits(63))
+    return torch.randn(like.shape, generator=generator).to(like.dtype)
+
+
+def same_blocks(layout: BlockLayout, exact: Tensor, back: Tensor, slots: Tensor) -> bool:
+    """Whether slots (uint8 [n, block_bytes]) hold these pages, and `back` is what they hold. All on the CPU."""
+    codec = make_codec(layout)
+    if codec is None:
+        return torch.equal(page_rows(exact), page_rows(back)) and torch.equal(page_rows(exact), slots)
+    stored = torch.empty_like(exact)
+    codec.decode(slots, stored)
+    return codec.close(exact, stored) and codec.close(exact, back)

@@ -125,10 +125,10 @@ class FaultyClient:
 class Rig:
     """One engine's worth: pool, connector, the store behind it, and what came out of poll()."""
 
-    def __init__(self, limits: ConnectorLimits, slots: int, *, overlapping: bool = False) -> None:
+    def __init__(self, limits: ConnectorLimits, slots: int, *, overlapping: bool = False, codec: str = "none") -> None:
         self.pool = torch.zeros((PAGES, *SHAPE), dtype=torch.float32)
         self.bridge = Bridge(max_tasks=limits.max_calls, late_s=limits.late_s)
-        namespace = namespace_of(self.pool, Model(weights_digest=bytes(32)))
+        namespace = namespace_of(self.pool, Model(weights_digest=bytes(32), kv_codec=codec))
         self.arena = Arena.anonymous(slots * 4096)
         self.store = self.on_loop(lambda: Store(self.arena, clock=time.monotonic))
         inner = self.on_loop(lambda: EmbeddedClient(self.store, namespace))
@@ -234,8 +234,9 @@ class Rig:
 def make_rig():
     rigs: list[Rig] = []
 
-    def make(slots: int = SLOTS, *, overlapping: bool = False, **limits) -> Rig:
-        rigs.append(Rig(ConnectorLimits(**{"close_s": 0.3, "late_s": 5.0, **limits}), slots, overlapping=overlapping))
+    def make(slots: int = SLOTS, *, overlapping: bool = False, codec: str = "none", **limits) -> Rig:
+        limits = {"close_s": 0.3, "late_s": 5.0, **limits}
+        rigs.append(Rig(ConnectorLimits(**limits), slots, overlapping=overlapping, codec=codec))
         return rigs[-1]
 
     yield make

@@ -34,6 +34,8 @@ def test_an_unknown_key_stops_the_start_and_is_named(tmp_path, monkeypatch, plac
         ({"kv_connector": "magic"}, "kv_connector"),
         ({"max_running": 600}, "max_step_tokens"),
         ({"prefix_cache": False}, "prefix_cache"),
+        ({"kv_codec": "int4"}, "kv_codec"),
+        ({"kv_codec": "int8", "kv_connector": "none"}, "kv_codec needs a kv_connector"),
         ({"max_queue_wait_s": "soon"}, "max_queue_wait_s"),
     ],
 )
