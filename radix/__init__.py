@@ -1,5 +1,6 @@
 """The prefix index: keys, the radix tree over token blocks, leases on paths, eviction order."""
 
+from .adaptive import Adaptive
 from .index import PrefixIndex
 from .keys import HASH_BYTES, SEED_BYTES, Extras, block_keys
 from .lru import Lru
@@ -13,6 +14,7 @@ __all__ = [
     "HASH_BYTES",
     "SEED_BYTES",
     "TOKEN_BYTES",
+    "Adaptive",
     "EvictionPolicy",
     "Extras",
     "Insertion",

@@ -1,15 +1,14 @@
 """S3-FIFO: a small queue for what is new, a main one for what proved itself."""
 
-from array import array
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from .columns import Columns
 from .leafheap import LeafHeap
+from .names import name_run
 from .policy import RUN, LeafView, Numbers, leading
 
 _SMALL, _MAIN = 0, 1
@@ -51,15 +50,8 @@ class S3Fifo:
         self._heaps = [LeafHeap(leaves, self._rank) for _ in (_SMALL, _MAIN)]
 
     def inserted(self, blocks: Numbers, parent: int, run: memoryview, extras: bytes) -> None:
-        columns, digest = self._columns, xxhash.xxh3_64_intdigest
-        path = columns["s3.path"].item(parent) if parent >= 0 else 0
-        tokens, size, paths = bytes(run), len(run) // len(blocks), array("Q")
-        if extras:
-            path = digest(extras, path)
-        for at in range(0, len(tokens), size):
-            path = digest(tokens[at : at + size], path)
-            paths.append(path)
-        names = np.frombuffer(paths, dtype=np.uint64)
+        columns = self._columns
+        names = name_run(columns["s3.path"].item(parent) if parent >= 0 else 0, run, len(blocks), extras)
         columns["s3.path"][blocks] = names
         back = self._ghosts.take(names)
         columns["s3.queue"][blocks] = back

@@ -1,10 +1,12 @@
 """PrefixIndex against a plain model: random operations, with everything recounted and compared after each."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from kvterrace.radix import Lru, PrefixIndex, S3Fifo, block_keys, pack_tokens
+from kvterrace.radix import Adaptive, EvictionPolicy, Lru, PrefixIndex, S3Fifo, block_keys, pack_tokens
 
 pytestmark = pytest.mark.unit
 
@@ -13,6 +15,7 @@ B = 2
 # Few distinct tokens and extras, so that prompts share heads, diverge inside runs and extend each other.
 prompts = st.lists(st.integers(0, 1), max_size=8 * B + 1)
 pictures = st.dictionaries(st.integers(0, 7), st.sampled_from([b"", b"cat", b"dog"]), max_size=2)
+POLICIES: list[Callable[[], EvictionPolicy]] = [Lru, S3Fifo, Adaptive]
 
 Path = tuple[tuple[bytes, bytes], ...]
 
@@ -26,13 +29,11 @@ def identity(tokens: bytes, extras: dict[int, bytes]) -> Path:
 class Machine(RuleBasedStateMachine):
     """The model keeps one dict entry a block and a list of leases; all it knows of trees is `startswith`."""
 
-    @initialize(lru=st.booleans(), hash_name=st.sampled_from(["sha256", "xxh3-128"]))
-    def start(self, lru: bool, hash_name: str) -> None:
+    @initialize(policy=st.sampled_from(POLICIES), hash_name=st.sampled_from(["sha256", "xxh3-128"]))
+    def start(self, policy: Callable[[], EvictionPolicy], hash_name: str) -> None:
         self.now = 0.0
-        self.lru, self.hash_name = lru, hash_name
-        self.index = PrefixIndex(
-            SEED, block_tokens=B, policy=Lru() if lru else S3Fifo(), hash_name=hash_name, clock=lambda: self.now
-        )
+        self.lru, self.hash_name = policy is Lru, hash_name
+        self.index = PrefixIndex(SEED, block_tokens=B, policy=policy(), hash_name=hash_name, clock=lambda: self.now)
         self.index.column("colour", "i4", 7)
         self.live: dict[Path, int] = {}
         self.facts: dict[int, list] = {}  # block -> [value, hits, last_use, inserted_at]

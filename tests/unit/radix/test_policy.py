@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from kvterrace.radix import Lru, PrefixIndex, S3Fifo, pack_tokens
+from kvterrace.radix import Adaptive, Lru, PrefixIndex, S3Fifo, pack_tokens
 
 pytestmark = pytest.mark.unit
 
@@ -47,7 +47,7 @@ def test_a_run_is_evicted_only_as_far_as_it_is_colder_than_the_rest() -> None:
     assert [fact.value for fact in index.evict(4)] == [5, 4, 9, 3]
 
 
-@pytest.mark.parametrize("policy", [Lru, S3Fifo])
+@pytest.mark.parametrize("policy", [Lru, S3Fifo, Adaptive])
 @pytest.mark.parametrize("batch", [1, 7, 1000])
 def test_evicting_in_batches_is_evicting_one_by_one(policy, batch: int) -> None:
     def filled() -> PrefixIndex:
@@ -119,12 +119,12 @@ def test_s3fifo_evicts_even_if_everything_is_hot() -> None:
     index.check()
 
 
-@pytest.mark.parametrize("policy", [Lru, S3Fifo])
+@pytest.mark.parametrize("policy", [Lru, S3Fifo, Adaptive])
 def test_leases_taken_and_given_back_for_ever_do_not_grow_the_queue(policy) -> None:
     """Every entry an eviction queue holds is for a leaf that exists, or swept out before they are the majority."""
     policy = policy()
     index = PrefixIndex(bytes(32), block_tokens=B, policy=policy)
-    heaps = policy._heaps if isinstance(policy, S3Fifo) else [policy._heap]
+    heaps = [policy._heap] if isinstance(policy, Lru) else policy._heaps
     for n in range(1500):
         blocks = index.insert(run(0, 4) + run(1000 * n, 2), range(6)).blocks.tolist()
         index.touch(blocks)
@@ -136,7 +136,7 @@ def test_leases_taken_and_given_back_for_ever_do_not_grow_the_queue(policy) -> N
     assert sum(len(heap) for heap in heaps) < 500
 
 
-@pytest.mark.parametrize("policy", [Lru, S3Fifo])
+@pytest.mark.parametrize("policy", [Lru, S3Fifo, Adaptive])
 def test_a_policy_serves_one_index(policy) -> None:
     policy = policy()
     PrefixIndex(bytes(32), policy=policy)
