@@ -238,7 +238,7 @@ class Transfers:
         pool.free(pool.trim(seq.table))
         self._mark(seq.table.blocks[first:], SAVED)
         seq.loaded = _shorten(done.tiers, good * pool.block_tokens)
-        seq.compute_s = done.compute_s * good / done.blocks_ok if good else 0.0
+        seq.compute_s = done.compute_s
         seq.miss_reason = done.reason or seq.miss_reason
         seq.state = State.READY
 

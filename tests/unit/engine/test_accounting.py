@@ -217,3 +217,31 @@ def test_queued_work_of_a_sequence_that_was_cut_off_is_not_the_next_ones():
     steps.step(steps.chunk(two, 10))  # the first was cancelled meanwhile
     steps.step(steps.chunk(two, 5, final=True))
     assert steps.reports == []
+
+
+def test_an_offer_that_was_declined_saves_nothing(rig, store, prompt):
+    """No pages: the store brought nothing, whatever it would have been worth."""
+    connector, tokens = store(), prompt(1, 33)
+    engine = rig(connector=connector, pages=20)
+    engine.one(tokens, max_tokens=1)
+    engine.core.clear_hbm()
+    connector.block_s = 0.5
+    engine.submit(prompt(2, 46), max_tokens=20)  # holds up to 17 of the 20 pages
+    engine.step(4)
+    seen = engine.submit(tokens, max_tokens=1)
+    engine.run()
+    assert connector.count("decline") > 0
+    loaded = sum(seen.receipt.tokens[tier] for tier in ("dram", "nvme"))
+    assert seen.receipt.saved_s == pytest.approx(loaded / 4 * 0.5)
+
+
+def test_what_was_loaded_for_a_request_that_never_ran_is_not_credited(warm):
+    engine, connector, tokens = warm
+    connector.block_s = 0.5
+    connector.withheld = {"load"}
+    engine.submit(tokens, name="gone")
+    engine.step(2)
+    connector.release()
+    engine.core.cancel("gone")
+    engine.run()
+    assert (engine.core.stats.saved_s, engine.core.stats.lost_s) == (0.0, 0.0)

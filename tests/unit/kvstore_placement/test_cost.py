@@ -135,6 +135,16 @@ def test_latency_and_bandwidth_are_told_apart():
     assert model.snapshot().writes["nvme"].bytes_per_s == pytest.approx(5e8, rel=0.1)
 
 
+def test_a_long_load_is_foretold_from_nearly_equal_ones():
+    """Reads of about one size say nothing of latency; noise must not be taken for it."""
+    for seed in range(20):
+        rng, model = random.Random(seed), CostModel()
+        for _ in range(60):
+            size = (8 << 20) + 4096 * rng.randrange(3)
+            model.observe_io("nvme", size, size / 1e9 * rng.uniform(0.8, 1.2), "read")
+        assert model.load_s("nvme", 80 << 20) == pytest.approx((80 << 20) / 1e9, rel=0.2)
+
+
 def test_loads_what_is_faster_and_computes_what_is_not():
     model = CostModel()
     teach(model, 50)  # 512 tokens: about 0.1 s
