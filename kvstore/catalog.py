@@ -57,6 +57,11 @@ class Catalog:
         """Key of the block above `ordinal` on a matched path."""
         return self.keys(match.blocks[ordinal - 1 : ordinal])[0] if ordinal else self.fingerprint
 
+    def key_above(self, block: int) -> bytes:
+        """Key of a block's parent."""
+        above = self.index.parent(block)
+        return self.fingerprint if above is None else self.keys(np.array([above], dtype=np.int32))[0]
+
     def tokens_at(self, tokens: bytes, ordinal: int) -> bytes:
         """The packed tokens of block `ordinal` of a prompt."""
         return tokens[ordinal * self.block_token_bytes : (ordinal + 1) * self.block_token_bytes]

@@ -275,4 +275,6 @@ def _refuse_unknown(names: Iterable[str], known: list[str], what: str, spell: Ca
 def _reason(message: str, value: object) -> str:
     """pydantic's words without its own prefix, and with the value when they leave it out."""
     text = message.removeprefix("Value error, ")
-    return text if repr(value) in text else f"{value!r}: {text[:1].lower()}{text[1:]}"
+    return (
+        text if repr(value) in text or isinstance(value, list | tuple) else f"{value!r}: {text[:1].lower()}{text[1:]}"
+    )

@@ -5,8 +5,12 @@ store's thread; only the verbs that reach the tier are asynchronous.
 """
 
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Container, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..proto import PAGE_BYTES, RetentionRange
 from ..radix import Match
@@ -15,6 +19,7 @@ from .placement.cost import IoCost
 from .placement.policies import MakePolicy
 from .residents import Residents
 from .retention import retain
+from .rewriter import Rewriter
 from .room import evict_coldest
 from .stats import Counters
 from .tiers import Got, Hit, NullTier, Put, Record, Stored, Tier, Wanted
@@ -56,6 +61,7 @@ class Depot:
         self._wall = wall
         self._catalogs: dict[bytes, Catalog] = {}
         self._cleared = 0
+        self.rewriter = Rewriter(tier, counters)
         self._unreachable: list[bytes] = []  # keys of records that no lookup can reach, to be dropped
 
     @property
@@ -92,7 +98,28 @@ class Depot:
         """Set the retention of a prompt's blocks here and in DRAM; how many blocks were named, each once."""
         named = retain(space.index, space.index.match(tokens).blocks, ranges)
         catalog = self.of(space.fingerprint)
-        return max(named, retain(catalog.index, catalog.index.match(tokens).blocks, ranges) if catalog else 0)
+        if catalog is None:
+            return named
+        path = catalog.index.match(tokens).blocks
+        with self._recorded(catalog, path):
+            return max(named, retain(catalog.index, path, ranges))
+
+    def retain_all(self, catalog: Catalog, blocks: NDArray[np.int32], **values: Any) -> None:
+        """Set these fields of the retention of blocks here."""
+        with self._recorded(catalog, blocks):
+            catalog.index.retain(blocks, **values)
+
+    @contextmanager
+    def _recorded(self, catalog: Catalog, blocks: NDArray[np.int32]) -> Generator[None]:
+        """Have what changes meanwhile written into the records, too."""
+        before = catalog.index.retention(blocks)
+        yield
+        after = catalog.index.retention(blocks)
+        changed = np.zeros(len(blocks), dtype=np.bool_)
+        for old, new in zip(before, after, strict=True):
+            changed |= old != new
+        if changed.any():
+            self.rewriter.add(catalog, blocks[changed].tolist())
 
     def open(self, space: Residents) -> Catalog:
         """The namespace's catalog, made if need be."""

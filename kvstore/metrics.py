@@ -81,6 +81,7 @@ _TIER: tuple[tuple[str, str, Callable[[TierStats], float]], ...] = (
     ("tier_leased_bytes", "Used slots that may not be evicted now.", lambda tier: tier.leased_bytes),
     ("tier_reserved_bytes", "Slots being written, or bytes waiting to be.", lambda tier: tier.reserved_bytes),
     ("tier_blocks", "Blocks that can be got.", lambda tier: tier.blocks),
+    ("tier_pinned_blocks", "Blocks pinned by request or operator.", lambda tier: tier.pinned_blocks),
     ("tier_read_latency_seconds", "Of a read, as the cost model has it.", lambda tier: tier.latency_s),
     ("tier_read_bytes_per_second", "As the cost model has it.", lambda tier: tier.bytes_per_s),
 )

@@ -43,7 +43,7 @@ def open_below(plan: NvmePlan, warn: Callable[[str], None]) -> Below:
         for warning in found.warnings:
             warn(f"warning: {warning}")
     tiers: list[NvmeTier] = []
-    codec = _codec(plan.codec, lambda: _speeds(tiers))
+    codec = _codec(plan.codec, lambda: tiers[0].bandwidth() if tiers else (0.0, 0.0))
     tier = NvmeTier.open(plan.paths, codec=codec)
     tiers.append(tier)
     inventory = list(tier.inventory())
@@ -53,11 +53,3 @@ def open_below(plan: NvmePlan, warn: Callable[[str], None]) -> Below:
 
 def _codec(name: str, device: Callable[[], tuple[float, float]]) -> Codec:
     return RawCodec() if name == "none" else Measured(PlanesLz4(), device)
-
-
-def _speeds(tiers: list[NvmeTier]) -> tuple[float, float]:
-    """Bytes per second that one thread reads from and writes to the devices; 0 = not known."""
-    devices = [each for tier in tiers for each in tier.devices()]
-    read_s, write_s = sum(each.read_s for each in devices), sum(each.write_s for each in devices)
-    read = sum(each.read_bytes for each in devices) / read_s if read_s else 0.0
-    return read, sum(each.written_bytes for each in devices) / write_s if write_s else 0.0

@@ -55,7 +55,8 @@ class Counters:
 @dataclass(frozen=True, slots=True)
 class TierStats:
     """One tier. used_bytes: slots that hold or await a block, or bytes on the devices; leased_bytes: those of them that
-    may not be evicted now (read or written, or above a block that is); reserved_bytes: those being written. latency_s
+    may not be evicted now (read or written, or above a block that is); reserved_bytes: those being written;
+    pinned_blocks: those marked pinned by request or operator, which is another thing. latency_s
     and bytes_per_s: of reading, as the cost model has them; 0 = not measured."""
 
     name: str
@@ -64,6 +65,7 @@ class TierStats:
     leased_bytes: int
     reserved_bytes: int
     blocks: int = 0
+    pinned_blocks: int = 0
     devices: tuple[DeviceStats, ...] = ()
     latency_s: float = 0.0
     bytes_per_s: float = 0.0

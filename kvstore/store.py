@@ -10,8 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..proto import Namespace, Retention
-from ..radix import HASH_BYTES
+from ..radix import HASH_BYTES, PrefixIndex
 from .arena import Arena
 from .demoter import Demoter
 from .depot import Depot, LowerTier
@@ -47,7 +50,7 @@ class Below:
     admission: Admission = field(default_factory=AdmitAll)
     exclusive: bool = False
     in_flight_share: float = 0.5
-    backlog_share: float = 0.25
+    backlog_share: float = 0.5
 
 
 class Store:
@@ -155,12 +158,15 @@ class Store:
         """Set these fields ("priority", "ttl_s", "pinned") of the retention of a prefix, or of a whole namespace when
         there are no tokens, in every tier; how many blocks were named, each once."""
         values = {name: getattr(wish, name) for name in fields}
-        holders = [each for each in (self._spaces.get(fingerprint), self._depot.of(fingerprint)) if each is not None]
         named = [0]
-        for holder in holders:
-            index = holder.index
-            blocks = index.match(tokens).blocks if tokens else list(index.iterate())
-            index.retain(blocks, **values)
+        space, catalog = self._spaces.get(fingerprint), self._depot.of(fingerprint)
+        if space is not None:
+            blocks = _blocks(space.index, tokens)
+            space.index.retain(blocks, **values)
+            named.append(len(blocks))
+        if catalog is not None:
+            blocks = _blocks(catalog.index, tokens)
+            self._depot.retain_all(catalog, blocks, **values)
             named.append(len(blocks))
         return max(named)
 
@@ -172,6 +178,7 @@ class Store:
         try:
             async with asyncio.timeout_at(end):
                 await self._demoter.flush()
+                await self._depot.rewriter.settled()
         except TimeoutError:
             return self._demoter.pending_blocks
         done = await self._depot.tier.flush(deadline_s=max(end - loop.time(), 0.0))
@@ -193,6 +200,7 @@ class Store:
             leased_bytes=sum((each.pinned + each.reserved) * each.size_class.slot_bytes for each in spaces),
             reserved_bytes=sum(each.reserved * each.size_class.slot_bytes for each in spaces),
             blocks=sum(len(each.index) for each in spaces),
+            pinned_blocks=sum(each.index.pinned for each in spaces),
         )
         return StoreStats(
             tiers=(dram, *self._lower_stats()),
@@ -236,6 +244,7 @@ class Store:
         await self.flush(deadline_s)
         self._demoter.close()
         self._promoter.close()
+        self._depot.rewriter.close()
         await self._depot.tier.close()
 
     def close(self) -> None:
@@ -256,6 +265,7 @@ class Store:
             leased_bytes=0,
             reserved_bytes=self._demoter.pending_bytes,
             blocks=usage.blocks,
+            pinned_blocks=sum(each.index.pinned for each in depot.catalogs()),
             devices=tuple(depot.tier.devices()),
             latency_s=cost.latency_s,
             bytes_per_s=cost.bytes_per_s,
@@ -319,6 +329,11 @@ class Store:
         for fingerprint in [key for key, space in self._spaces.items() if not space.sessions and space.empty]:
             del self._spaces[fingerprint]
         self._depot.drop_empty(self._spaces.keys())
+
+
+def _blocks(index: PrefixIndex, tokens: bytes) -> NDArray[np.int32]:
+    """Of a prefix, or all when there are no tokens."""
+    return index.match(tokens).blocks if tokens else np.fromiter(index.iterate(), dtype=np.int32, count=len(index))
 
 
 def _namespace_stats(space: Residents) -> NamespaceStats:

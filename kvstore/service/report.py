@@ -19,6 +19,7 @@ def status_reply(stats: StoreStats) -> pb.StatusReply:
                 leased_bytes=tier.leased_bytes,
                 reserved_bytes=tier.reserved_bytes,
                 blocks=tier.blocks,
+                pinned_blocks=tier.pinned_blocks,
                 devices=[_device(each) for each in tier.devices],
                 latency_s=tier.latency_s,
                 bytes_per_s=tier.bytes_per_s,

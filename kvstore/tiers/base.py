@@ -8,7 +8,7 @@ What every tier promises (tests/unit/kvstore/test_tier_contract.py holds each of
   the block. After any other answer the content of `into` is undefined, and a block that is corrupt is gone from the
   tier.
 - `put` answers Stored only once the block can be got. It has copied the payload, or written it, when it returns. A
-  block that is there already is Stored again without a second copy.
+  block that is there already is Stored again without a second copy, unless the record replaces it.
 - Capacity is a hard cap at every moment. `usage` counts what is there, from a restart on.
 - No verb waits beyond `deadline_s`; what is not done by then is answered Failed("deadline"), at once.
 - A device call cannot be called back: a Failed whose `until` is set says that the tier may still write to `into` (or
@@ -52,8 +52,9 @@ class Wanted:
 @dataclass(frozen=True, slots=True, eq=False)
 class Record:
     """A block to put. payload: uint8, contiguous, block_bytes or more (what lies behind is padding, of any content);
-    checksum: xxh3-64 of the block's block_bytes; hash_name: of the algorithm of its keys; itemsize: bytes
-    of the payload's elements, for codecs. Others as in Wanted."""
+    checksum: xxh3-64 of the block's block_bytes; hash_name: of the algorithm of its keys; itemsize: bytes of the
+    payload's elements, for codecs; replace: take the place of a copy that is there, for another retention. Others as in
+    Wanted."""
 
     fingerprint: bytes
     key: bytes
@@ -65,6 +66,7 @@ class Record:
     hash_name: str = "sha256"
     retention: Retention = DEFAULT_RETENTION
     itemsize: int = 1
+    replace: bool = False
 
 
 @dataclass(frozen=True, slots=True)

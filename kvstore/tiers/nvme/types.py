@@ -34,7 +34,6 @@ class DeviceStats:
     written_bytes:     to the device, since the start.
     accepted_bytes:    those of them that were put; the rest are moved records, footers and dead bits.
     read_bytes:        from the device, for get.
-    read_s, write_s:   threads' time in its read and write calls, so that bytes over seconds is what one thread gets.
     errors:            device calls that failed or took too long.
     corrupt_blocks:    found damaged, and dropped.
     budget_left_bytes: of today's write budget; None = there is none.
@@ -56,8 +55,6 @@ class DeviceStats:
     direct: bool
     segments: int
     foreign_segments: int
-    read_s: float = 0.0
-    write_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

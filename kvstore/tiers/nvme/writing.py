@@ -75,7 +75,7 @@ class WritePath:
             assert record.payload.nbytes >= record.block_bytes, "a payload shorter than its block"
             key = padded(record.key)
             cost = record_cost(len(record.tokens) // 4, record.block_bytes)
-            if self._has(key):
+            if self._has(key) and not record.replace:
                 answers[position] = Stored()
             elif key in seen:
                 twins[position] = seen[key]
@@ -103,6 +103,10 @@ class WritePath:
         """Whether a copy is there that can be got now."""
         place = self._index.find(key)
         return place is not None and place[0].device.reads.closed
+
+    def _spare(self, part: Storing) -> bool:
+        """Whether a copy has come meanwhile, and this one is for nothing."""
+        return self._has(part.header.key) and not part.record.replace
 
     def _largest(self) -> int:
         """What one record may take, everything included."""
@@ -235,7 +239,7 @@ class WritePath:
             ordinal = segment.add(part.header, page, part.record.tokens)
             page += part.pages
             log.device.totals.accepted_bytes += part.pages * PAGE_BYTES
-            if request.abandoned or part.record.fingerprint in request.void or self._has(part.header.key):
+            if request.abandoned or part.record.fingerprint in request.void or self._spare(part):
                 segment.kill(ordinal)
             else:
                 self._supersede(part.header.key)
@@ -245,7 +249,7 @@ class WritePath:
             log.safety.marks_due()
 
     def _supersede(self, key: bytes) -> None:
-        """A copy that cannot be got now is dead from now on."""
+        """A copy that cannot be got now, or is replaced, is dead from now on."""
         place = self._index.find(key)
         if place is not None:
             log, segment, ordinal = place

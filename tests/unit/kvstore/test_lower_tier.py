@@ -45,6 +45,7 @@ class FakeTier(DramTier):
 
     async def put(self, records, *, deadline_s):
         await self.gate.wait()
+        await self.drop([record.key for record in records if record.replace])
         if self.refusal is not None:
             return [self.refusal for _ in records]
         answers = await super().put(records, deadline_s=deadline_s)
