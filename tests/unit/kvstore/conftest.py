@@ -1,6 +1,8 @@
 """A store on anonymous memory with a clock of its own, and what an engine does to it, in a line each."""
 
 import asyncio
+import importlib.util
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -81,3 +83,40 @@ def bench():
 def layouts():
     """(slot of 4096 bytes, slot of 8192 bytes), otherwise alike."""
     return LAYOUT, LARGE
+
+
+def _load(name: str):
+    """A helper module beside this file: tests are no package."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+LOWER = _load("lower_bench")
+
+
+@pytest.fixture
+def fake_tier():
+    """The class."""
+    return LOWER.FakeTier
+
+
+@pytest.fixture
+async def lower():
+    """Call it with the number of slots, a FakeTier and Below's options."""
+    made = []
+
+    def make(slots: int, tier=None, **below):
+        made.append(LOWER.LowerBench(slots, tier or LOWER.FakeTier(), **below))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.tier.gate.set()
+        await each.store._promoter.settled()
+        each.store.check()
+        await each.store.stop(5.0)
+        await each.store._promoter.settled()
+        each.store.check()
+        each.store.close()
