@@ -1,7 +1,8 @@
 """Hints: what the store is told and does not answer: prefetches, and what prefill took.
 
 Called from the engine's thread; sent from the bridge's loop, in order. A hint that cannot be sent is forgotten: nothing
-but speed depends on it. Retention is a hint too, but has to come behind the saves: see saves.py.
+but speed depends on it. Retention is a hint too, but has to come behind the saves: see saves.py. What prefill takes is
+also kept here, since nobody waits for a store any longer than computing would take.
 """
 
 from __future__ import annotations
@@ -13,17 +14,22 @@ from collections.abc import Coroutine
 from itertools import count
 from typing import Any
 
+from ..kvstore.placement import CostModel
 from .link import Link
 
-# Observations that wait to be sent; more than a batch needs, few enough to be one small message.
-MAX_OBSERVATIONS = 64
+# Observations that wait to be sent: plenty for what changes slowly, and little work, here and in the store.
+MAX_OBSERVATIONS = 8
 
 
 class Hints:
-    """Standing prefetches by request, and the observations that wait for the next message."""
+    """Standing prefetches by request, and the observations that wait for the next message.
+
+    cost: learns from them too; the loop's.
+    """
 
     def __init__(self, link: Link) -> None:
         self._link = link
+        self.cost = CostModel()
         self._tickets: dict[str, int] = {}
         self._numbers = count(1)
         self._lock = threading.Lock()
@@ -81,6 +87,8 @@ class Hints:
                 batch = list(self._observations)
                 self._observations.clear()
                 self._sending = False
+        for first, tokens, seconds in batch:
+            self.cost.observe_prefill(first, tokens, seconds)
         await self._tell(self._link.client.observe(batch))
 
     async def _tell(self, call: Coroutine[Any, Any, None]) -> None:

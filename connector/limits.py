@@ -12,7 +12,8 @@ class ConnectorLimits:
     acquire_deadline_s, load_base_s, load_bytes_per_s: from fetch() to its Offer, n bytes may take acquire_deadline_s
         + n / load_bytes_per_s, since the store may have to read them from a disk; a load may take load_base_s
         + n / load_bytes_per_s, and blocks whose copy has not begun by then are given up. What does not pay within
-        that is not begun: the store knows what reading and computing take.
+        that is not begun: the store knows what reading and computing take. An Offer is given up earlier once
+        acquire_deadline_s and what computing those tokens takes (if known) are over: a hung store costs no more.
     save_deadline_s:     for each of the store's two answers to a save (reserve, commit), for its copy, and for a hint.
     save_backlog_bytes:  bytes of saves in flight; a save that would exceed it is dropped, unless it is the only one.
     max_calls:           fetches, saves and hints waiting for the store; one more is answered "busy".

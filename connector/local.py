@@ -55,9 +55,9 @@ class LocalConnector:
         self._link = Link(client, bridge, self._outbox, limits, layout, clock)
         self._worker = Worker(make_copier(pool, layout), CopyThreads(limits.copy_threads), clock)
         self._registration = Registration(self._link, self._worker, pool)
-        self._scheduler = SchedulerSide(self._link, self._registration)
-        self._saves = SaveSide(self._link, self._registration, self._worker)
         self._hints = Hints(self._link)
+        self._scheduler = SchedulerSide(self._link, self._registration, self._hints.cost)
+        self._saves = SaveSide(self._link, self._registration, self._worker)
         self._closed = False
 
     def start(self, timeout_s: float) -> str:

@@ -11,6 +11,7 @@ import threading
 from dataclasses import dataclass
 from enum import Enum
 
+from ..kvstore.placement import CostModel
 from ..kvstore.types import Acquired
 from .base import LoadDone, Offer
 from .link import Link, shorten
@@ -44,9 +45,11 @@ class Cycle:
 class SchedulerSide:
     """Decides what is offered and who holds which lease; see KVConnector for the contract of each call."""
 
-    def __init__(self, link: Link, registration: Registration) -> None:
+    def __init__(self, link: Link, registration: Registration, cost: CostModel) -> None:
+        """cost: what computing takes, as far as it is known; used on the loop."""
         self._link = link
         self._registration = registration
+        self._cost = cost
         self._lock = threading.Lock()
         self._cycles: dict[str, Cycle] = {}
         self._closed = False
@@ -62,15 +65,14 @@ class SchedulerSide:
             link.outbox.offer(Offer(request_id, 0, {}, "busy"))
             link.outbox.wake()
             return
-        deadline = link.clock() + link.limits.fetch_s(cycle.wanted * link.layout.block_bytes)
-        wanted = link.prefix(tokens, max_blocks)
+        began, wanted = link.clock(), link.prefix(tokens, max_blocks)
         if cycle.wanted == 0:
             self._answer(cycle, None, "")
         elif self._closed or not link.attached:
             self._answer(cycle, None, "disconnected")
         elif link.limits.acquire_deadline_s == 0:
             self._answer(cycle, None, "deadline")
-        elif not link.bridge.submit(lambda: self._acquire(cycle, wanted, deadline)):
+        elif not link.bridge.submit(lambda: self._acquire(cycle, wanted, began)):
             self._answer(cycle, None, "busy")
 
     def begin_load(self, request_id: str, blocks: int) -> Cycle | None:
@@ -140,8 +142,17 @@ class SchedulerSide:
             states = [cycle.state for cycle in self._cycles.values()]
         return states.count(State.ACQUIRING), states.count(State.LOADING)
 
-    async def _acquire(self, cycle: Cycle, tokens: bytes, deadline: float) -> None:
+    def _patience_s(self, cycle: Cycle) -> float:
+        """How long the answer to a fetch is worth waiting for: no longer than its bytes may take, nor, beyond the base
+        that is always granted, than computing would."""
+        layout, limits = self._link.layout, self._link.limits
+        compute_s = self._cost.compute_s(cycle.skip * layout.block_tokens, cycle.wanted * layout.block_tokens)
+        most_s = limits.fetch_s(cycle.wanted * layout.block_bytes)
+        return min(most_s, limits.acquire_deadline_s + compute_s) if compute_s else most_s
+
+    async def _acquire(self, cycle: Cycle, tokens: bytes, began: float) -> None:
         link = self._link
+        deadline = began + self._patience_s(cycle)
         acquired: Acquired | None = None
         reason = "disconnected"  # what a task that the closing bridge cancels answers
         try:

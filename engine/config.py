@@ -33,7 +33,9 @@ class EngineConfig(BaseSettings):
     kv_address: str | None = Field(None, description="the sidecar; default: this user's Unix socket")
     kv_dram_bytes: int = Field(1 << 30, ge=1, description="embedded: DRAM tier size")
     kv_codec: Literal["none", "fp8", "int8"] = Field("none", description="lossy form of the KV in the store")
-    kv_fetch_deadline_s: float = Field(0.25, gt=0, description="longest wait for the store's offer, plus its bytes at 100 MB/s")
+    kv_fetch_deadline_s: float = Field(
+        0.25, gt=0, description="longest wait for the store's offer, plus its bytes at 100 MB/s"
+    )
     kv_load_deadline_s: float = Field(1.0, gt=0, description="longest wait for a load, plus its bytes at 100 MB/s")
     kv_fetch_ahead: int = Field(8, ge=1, description="waiting requests fetched ahead of admission")
     kv_prefetch_ahead: int = Field(32, ge=0, description="waiting requests behind those, prefetched within the store")
