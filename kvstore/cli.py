@@ -21,6 +21,7 @@ from .errors import ConfigError, KvterraceError
 from .serve import serve as run_serve
 from .service.admin import NoSidecar, clear_store, fetch_status, flush_store, retain_blocks
 from .status_view import status_json, status_tables
+from .trace_cli import trace_app
 
 COMMAND_GROUP = "kvterrace.commands"
 CALL_TIMEOUT_S = 3.0
@@ -39,6 +40,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+app.add_typer(trace_app)
 
 
 def _flag(field: str, *names: str) -> Any:
@@ -163,7 +166,8 @@ def show_version() -> None:
 def main() -> NoReturn:
     """The console script."""
     # Not for a command of our own: the engine's would load torch into the sidecar.
-    if sys.argv[1:2] not in [[command.name] for command in app.registered_commands]:
+    ours = [each.name for each in (*app.registered_commands, *app.registered_groups)]
+    if sys.argv[1:2] not in [[name] for name in ours]:
         add_entry_points(app, entry_points(group=COMMAND_GROUP))
     app()
     raise SystemExit(0)

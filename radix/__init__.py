@@ -1,11 +1,13 @@
 """The prefix index: keys, the radix tree over token blocks, leases on paths, eviction order."""
 
 from .adaptive import Adaptive
+from .gdsf import Gdsf
 from .index import PrefixIndex
 from .keys import HASH_BYTES, SEED_BYTES, Extras, block_keys
 from .lru import Lru
 from .policy import EvictionPolicy, LeafView
 from .results import Insertion, Match, Removed, Snapshot
+from .retained import Retained
 from .retention import Retentions
 from .s3fifo import S3Fifo
 from .tokens import TOKEN_BYTES, pack_tokens, unpack_tokens
@@ -17,12 +19,14 @@ __all__ = [
     "Adaptive",
     "EvictionPolicy",
     "Extras",
+    "Gdsf",
     "Insertion",
     "LeafView",
     "Lru",
     "Match",
     "PrefixIndex",
     "Removed",
+    "Retained",
     "Retentions",
     "S3Fifo",
     "Snapshot",

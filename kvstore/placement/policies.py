@@ -3,19 +3,25 @@
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from ...radix import EvictionPolicy, Lru, S3Fifo
+from ...radix import Adaptive, EvictionPolicy, Gdsf, Lru, Retained, S3Fifo
 
 BlockCost: TypeAlias = Callable[[int], float]
 """Seconds that computing the block of this ordinal takes; 0.0 = not known."""
 MakePolicy: TypeAlias = Callable[[BlockCost], EvictionPolicy]
 
-_BASES: Mapping[str, MakePolicy] = {"lru": lambda _: Lru(), "s3fifo": lambda _: S3Fifo()}
+_BASES: Mapping[str, MakePolicy] = {
+    "adaptive": lambda _: Adaptive(),
+    "lru": lambda _: Lru(),
+    "s3fifo": lambda _: S3Fifo(),
+    "gdsf": Gdsf,
+}
 POLICY_NAMES = tuple(_BASES)
-DEFAULT_POLICY = "lru"
+DEFAULT_POLICY = "adaptive"
 DEFAULT_PIN_SHARE = 0.25
 
 
 def make_policy(name: str = DEFAULT_POLICY, pin_share: float = DEFAULT_PIN_SHARE) -> MakePolicy:
     """What makes the policy of that name for an index, once for each. pin_share: of the blocks, what pins may keep.
     KeyError for a name that is none."""
-    return _BASES[name]
+    base = _BASES[name]
+    return lambda cost: Retained(base(cost), pin_share)
