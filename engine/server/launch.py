@@ -28,7 +28,7 @@ def launch(config: EngineConfig, report: Callable[[float, str], None], *, label:
     LaunchError for what the user can mend: files, memory, device, a store that refuses this model.
     """
     try:
-        device = _device(config.device)
+        device = find_device(config.device)
         loaded = load_model(
             config.model,
             device=device,
@@ -46,7 +46,7 @@ def launch(config: EngineConfig, report: Callable[[float, str], None], *, label:
     return loaded, engine
 
 
-def _device(name: str) -> torch.device:
+def find_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
