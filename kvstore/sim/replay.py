@@ -66,7 +66,7 @@ class Replay:
         """Bring up what NVMe has beyond DRAM's match, as much as fits; what DRAM has then."""
         setup = self._setup
         first = len(match)
-        more = len(self.nvme.index(request.space).match(request.blocks)) - first
+        more = len(self.nvme.match(request.space, request.blocks)) - first
         if more <= 0:
             return match
         tokens = setup.block_tokens
@@ -82,17 +82,16 @@ class Replay:
         return match
 
     def _touch_below(self, request: Request) -> None:
-        index = self.nvme.index(request.space)
-        match = index.match(request.blocks)
+        match = self.nvme.match(request.space, request.blocks)
         if len(match):
-            index.touch(match.blocks)
+            self.nvme.index(request.space).touch(match.blocks)
 
     def _save(self, request: Request, match: Match) -> Match:
         """Store what was computed, as much as fits; what is stored of the prompt then."""
         first, setup = len(match), self._setup
         match = self.dram.add(request.space, request.blocks, match, request.count - first)
         self.outcome.written_bytes["dram"] += (len(match) - first) * setup.block_bytes
-        if setup.nvme_blocks:
+        if setup.nvme_blocks and len(match) > first:
             if setup.exclusive:
                 self._cool()
             self._offer(request, match)
@@ -134,7 +133,7 @@ class Replay:
     def _write(self, space: int, blocks: bytes, path: NDArray[np.int32]) -> None:
         """Write a path's blocks to NVMe that it has not, as many as fit, and mark which of them it has."""
         blocks = blocks[: 4 * len(path)]
-        have = self.nvme.index(space).match(blocks)
+        have = self.nvme.match(space, blocks)
         done = self.nvme.add(space, blocks, have, len(path) - len(have))
         marks = self.dram.col(space, "below")
         marks[path[: len(done)]] = WRITTEN

@@ -16,6 +16,9 @@ from ..residents import ABSENT
 from ..room import VICTIM_RUN, evict_coldest
 
 
+_NOTHING = Match(np.empty(0, dtype=np.int32), 0)
+
+
 @dataclass(frozen=True, slots=True)
 class _Space:
     index: PrefixIndex
@@ -53,6 +56,10 @@ class Shelf:
                 index.column("below", np.uint8, ABSENT)
             self._spaces[space] = _Space(index)
         return self._spaces[space].index
+
+    def match(self, space: int, blocks: bytes) -> Match:
+        """What is here of a prompt."""
+        return self._spaces[space].index.match(blocks) if space in self._spaces else _NOTHING
 
     def make(self, count: int) -> int:
         """Evict until `count` blocks fit or nothing more may go; how many of them fit."""
