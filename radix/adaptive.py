@@ -157,7 +157,7 @@ class Adaptive:
         room = int(np.count_nonzero(here))
         if 0 < room < len(ages):
             by_rank = ages - np.multiply.outer(self._credits * self._turnover, hits)
-            self._lives = np.partition(by_rank, room - 1, axis=1)[:, room - 1]
+            self._lives = np.partition(by_rank, room - 1, axis=1)[:, room - 1].copy()  # a view would keep it all
         else:
             self._lives = np.full(len(_CREDITS), np.inf)
         self._found *= 0.5 ** (passed / (_HALF_LIFE * self._turnover))
