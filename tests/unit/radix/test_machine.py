@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from kvterrace.radix import Adaptive, EvictionPolicy, Lru, PrefixIndex, S3Fifo, block_keys, pack_tokens
+from kvterrace.radix import Adaptive, EvictionPolicy, Gdsf, Lru, PrefixIndex, Retained, S3Fifo, block_keys, pack_tokens
 
 pytestmark = pytest.mark.unit
 
@@ -15,7 +15,15 @@ B = 2
 # Few distinct tokens and extras, so that prompts share heads, diverge inside runs and extend each other.
 prompts = st.lists(st.integers(0, 1), max_size=8 * B + 1)
 pictures = st.dictionaries(st.integers(0, 7), st.sampled_from([b"", b"cat", b"dog"]), max_size=2)
-POLICIES: list[Callable[[], EvictionPolicy]] = [Lru, S3Fifo, Adaptive]
+POLICIES: list[Callable[[], EvictionPolicy]] = [
+    Lru,
+    S3Fifo,
+    Adaptive,
+    lambda: Gdsf(lambda ordinal: 1.0 + ordinal),
+    lambda: Retained(Lru(), 0.3),
+    lambda: Retained(S3Fifo(), 1.0),
+    lambda: Retained(Adaptive(), 0.0),
+]
 
 Path = tuple[tuple[bytes, bytes], ...]
 
@@ -37,6 +45,7 @@ class Machine(RuleBasedStateMachine):
         self.index.column("colour", "i4", 7)
         self.live: dict[Path, int] = {}
         self.facts: dict[int, list] = {}  # block -> [value, hits, last_use, inserted_at]
+        self.retention: dict[int, tuple] = {}  # of blocks that retain named
         self.leases: list[tuple[int, frozenset[int]]] = []  # deepest block, all that its holder reads
         self.value = 0
 
@@ -117,6 +126,23 @@ class Machine(RuleBasedStateMachine):
         self.index.lease(self.live[path])
         self.leases.append((self.live[path], frozenset(self.known(path))))
 
+    @precondition(lambda self: self.live)
+    @rule(
+        data=st.data(),
+        priority=st.none() | st.integers(0, 100),
+        ttl_s=st.none() | st.integers(0, 9),
+        pinned=st.none() | st.booleans(),
+    )
+    def retain(self, data: st.DataObject, priority: int | None, ttl_s: int | None, pinned: bool | None) -> None:
+        self.tick()
+        path = data.draw(st.sampled_from(sorted(self.live)))
+        blocks = self.known(path)[data.draw(st.integers(0, len(path) - 1)) :]
+        self.index.retain(blocks, priority=priority, ttl_s=ttl_s, pinned=pinned)
+        for block in blocks:
+            asked = (priority, ttl_s, pinned)
+            had = self.retention.get(block, (50, 0, False))
+            self.retention[block] = tuple(h if a is None else a for a, h in zip(asked, had, strict=True))
+
     @precondition(lambda self: self.leases)
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
@@ -126,6 +152,7 @@ class Machine(RuleBasedStateMachine):
         assert {fact.block for fact in freed} == before - self.orphans()
         for fact in freed:
             assert list(fact[1:5]) == self.facts.pop(fact.block)
+            self.retention.pop(fact.block, None)
 
     @precondition(lambda self: self.live)
     @rule(data=st.data(), in_use=st.booleans())
@@ -162,6 +189,7 @@ class Machine(RuleBasedStateMachine):
             assert list(fact[1:5]) == self.facts[fact.block]
             if not fact.orphan:
                 del self.facts[fact.block]
+                self.retention.pop(fact.block, None)
 
     @precondition(lambda self: self.live)
     @rule(data=st.data())
@@ -192,6 +220,9 @@ class Machine(RuleBasedStateMachine):
         assert index.evictable == len(set(self.live.values()) - self.read())
         assert index.orphans == len(self.orphans())
         assert (index.coldest() is None) == (index.evictable == 0)
+        asked = [self.retention.get(block, (50, 0, False)) for block in self.live.values()]
+        assert list(zip(*index.retention(list(self.live.values())), strict=True)) == asked
+        assert index.pinned == sum(pinned for _, _, pinned in asked)
         seen = set[int]()
         for block in index.iterate():
             parent = index.parent(block)
