@@ -7,6 +7,7 @@ store's thread; only the verbs that reach the tier are asynchronous.
 import time
 from collections.abc import Callable, Container, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -41,13 +42,15 @@ class LowerTier(Tier, Protocol):
 
 
 class Depot:
-    """tier: below DRAM. policy: makes the eviction policy of a new catalog. io: learns what the tier takes."""
+    """tier: below DRAM. policy: makes the eviction policy of a new catalog. block_cost: seconds to compute the block of
+    that ordinal in that namespace, 0.0 = not known. io: learns what the tier takes."""
 
     def __init__(
         self,
         tier: LowerTier,
         *,
         policy: MakePolicy,
+        block_cost: Callable[[bytes, int], float],
         counters: Counters,
         io: IoCost,
         clock: Callable[[], float] = time.monotonic,
@@ -55,6 +58,7 @@ class Depot:
     ) -> None:
         self.tier = tier
         self._policy = policy
+        self._block_cost = block_cost
         self._counters = counters
         self._io = io
         self._clock = clock
@@ -206,7 +210,7 @@ class Depot:
                 hash_name=hash_name,
                 block_tokens=block_tokens,
                 block_bytes=block_bytes,
-                policy=self._policy(lambda ordinal: 0.0),
+                policy=self._policy(partial(self._block_cost, fingerprint)),
                 clock=self._clock,
             )
         return known

@@ -51,7 +51,7 @@ class Residents:
         self.index = PrefixIndex(
             self.fingerprint,
             block_tokens=self.block_tokens,
-            policy=policy(self._block_cost),
+            policy=policy(self.block_cost),
             hash_name=namespace.hash_name,
             clock=clock,
         )
@@ -259,7 +259,8 @@ class Residents:
     def _refs(self, slots: Pages, checksums: NDArray[np.uint64]) -> Slots:
         return Slots(slots, self._arena.generations[slots], checksums)
 
-    def _block_cost(self, ordinal: int) -> float:
+    def block_cost(self, ordinal: int) -> float:
+        """Seconds to compute the block of that ordinal; 0.0 = not known."""
         return self.cost.compute_s(ordinal * self.block_tokens, self.block_tokens)
 
     def _pin(self, path: NDArray[np.int32]) -> None:

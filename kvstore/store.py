@@ -94,7 +94,14 @@ class Store:
         self._io = IoCost()
         below = below or Below()
         room, lease_ids = Room(self._pool, self._spaces, clock), itertools.count(1)
-        self._depot = Depot(below.tier, policy=self._policy, counters=self._counters, io=self._io, clock=clock)
+        self._depot = Depot(
+            below.tier,
+            policy=self._policy,
+            block_cost=self._block_cost,
+            counters=self._counters,
+            io=self._io,
+            clock=clock,
+        )
         self._depot.load(below.inventory)
         self._promoter = Promoter(
             self._depot,
@@ -318,6 +325,10 @@ class Store:
                 counters=self._counters,
             )
         return self._spaces[fingerprint]
+
+    def _block_cost(self, fingerprint: bytes, ordinal: int) -> float:
+        space = self._spaces.get(fingerprint)
+        return space.block_cost(ordinal) if space is not None else 0.0
 
     def _session_closed(self, session: Session) -> None:
         del self._sessions[session.id]
