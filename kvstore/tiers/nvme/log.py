@@ -6,7 +6,8 @@ puts leave one segment's worth of it free, so that reclaiming can always copy wh
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
 from typing import Any
 
 from ....proto import PAGE_BYTES
@@ -26,21 +27,20 @@ LIVE_SHARE = 7 / 8  # of the space for sealed segments: the rest is garbage, so 
 
 
 class Log:
-    """foreign_bytes: of files that are not ours to remove. next_number: of a new segment."""
+    """foreign: files that hold what this program cannot read, and their bytes. next_number: of a new segment."""
 
     def __init__(
-        self, device: Device, index: "RecordIndex[Log]", *, foreign_bytes: int = 0, next_number: int = 1
+        self, device: Device, index: "RecordIndex[Log]", *, foreign: Mapping[Path, int], next_number: int
     ) -> None:
         self.device = device
         self.index = index
         self.options = device.options
         self.segments: dict[int, Segment] = {}
         self.tally = Tally()
-        self.used_bytes = STATE_BYTES + foreign_bytes
+        self.used_bytes = STATE_BYTES + sum(foreign.values())
         self.reclaimer = Reclaimer(self)
         self.safety = Safety(device, self.segments, self.spawn)
-        self.foreign_segments = 0
-        self._foreign_bytes = foreign_bytes
+        self._foreign = dict(foreign)
         self._next_number = next_number
         self._open: Segment | None = None
         self._placing = asyncio.Lock()
@@ -93,7 +93,7 @@ class Log:
     def live_limit_bytes(self) -> int:
         """Of live records: as much as leaves garbage in every mix of segments, whatever footers take."""
         segment = self.options.segment_bytes
-        sealed = self.capacity_bytes - STATE_BYTES - self._foreign_bytes - 2 * segment
+        sealed = self.capacity_bytes - STATE_BYTES - sum(self._foreign.values()) - 2 * segment
         share = LIVE_SHARE * (1 - empty_bytes(segment) / segment)
         return max(0, int(sealed * share) - self.tally.row_bytes)
 
@@ -272,16 +272,29 @@ class Log:
     async def _unlink(self, segment: Segment) -> None:
         handle = segment.writing.handle if segment.writing is not None else None
         segment.writing = None
+        if await self._unlinked(segment.path, handle):  # or its bytes stay counted, and the next start removes it
+            self.disown(segment)
+            self.reclaimer.kick()
+
+    async def _unlinked(self, path: Path, handle: int | None) -> bool:
         files = self.options.files
-        job = self.device.write(lambda _: unlink_segment(files, segment.path, handle))
+        job = self.device.write(lambda _: unlink_segment(files, path, handle))
         try:
             await job.future
         except OSError as error:
             self.device.failed(self.device.writes, error)
-            return  # its bytes stay counted; the next start removes it
+            return False
         self.safety.directory_unsynced = True
-        self.disown(segment)
-        self.reclaimer.kick()
+        return True
+
+    async def remove_foreign(self) -> None:
+        """A namespace has been cleared, and these files may have blocks of it: a version that can read them, or a disk
+        that is well again, must not bring those back."""
+        for path, size in list(self._foreign.items()):
+            log.warning("%s cannot be read and may hold blocks that were cleared; removing it", path)
+            if await self._unlinked(path, None):
+                del self._foreign[path]
+                self.used_bytes -= size
 
     # State -----------------------------------------------------------------------------------------------------------
 
@@ -302,7 +315,7 @@ class Log:
             budget_left_bytes=device.budget.left(),
             direct=device.opener.direct,
             segments=len(self.segments),
-            foreign_segments=self.foreign_segments,
+            foreign_segments=len(self._foreign),
         )
 
     def check(self) -> None:
@@ -310,7 +323,9 @@ class Log:
         counted = [segment for segment in self.segments.values() if segment.tally is not None]
         assert self.tally.pages == sum(segment.live_pages for segment in counted)
         assert self.tally.row_bytes == sum(segment.live_row_bytes for segment in counted)
-        files = STATE_BYTES + self._foreign_bytes + sum(segment.size_bytes for segment in self.segments.values())
+        files = (
+            STATE_BYTES + sum(self._foreign.values()) + sum(segment.size_bytes for segment in self.segments.values())
+        )
         assert self.used_bytes >= files, "files that are not counted"
         assert self.used_bytes <= self.capacity_bytes, "above the cap"
 

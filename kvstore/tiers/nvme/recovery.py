@@ -51,11 +51,10 @@ class Found:
 
 @dataclass(slots=True, eq=False)
 class Recovered:
-    """foreign: (files, bytes) that are left alone; next_number: of a new segment."""
+    """foreign: files that are left alone, and their bytes; next_number: of a new segment."""
 
     segments: list[Found] = field(default_factory=list[Found])
-    foreign_segments: int = 0
-    foreign_bytes: int = 0
+    foreign: dict[Path, int] = field(default_factory=dict[Path, int])
     errors: int = 0
     next_number: int = 1
 
@@ -96,8 +95,7 @@ def _take_in(opener: Opener, path: Path, found: Recovered) -> None:
     else:
         if segment == "foreign":
             log.warning("%s was written by another version and is left alone; its bytes count", path)
-        found.foreign_segments += 1
-        found.foreign_bytes += size
+        found.foreign[path] = size
 
 
 def read_segment(files: Files, handle: int, path: Path, size: int) -> Found | str:

@@ -79,8 +79,7 @@ def open_logs(devices: Sequence[Device], index: RecordIndex[Log]) -> list[Log]:
     tables: list[tuple[Log, Segment, Table, Found]] = []
     for device in devices:
         found = _recovered(device)
-        made = Log(device, index, foreign_bytes=found.foreign_bytes, next_number=found.next_number)
-        made.foreign_segments = found.foreign_segments
+        made = Log(device, index, foreign=found.foreign, next_number=found.next_number)
         logs.append(made)
         for each in found.segments:
             segment = Segment(index.new_slot(), each.header, each.path, each.size_bytes, made.tally)

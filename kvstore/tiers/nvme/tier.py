@@ -8,6 +8,7 @@ then on, and a power cut after the next flush. See docs/formats.md for the files
 
 import asyncio
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,8 @@ from .startup import inventory, open_logs, take_paths
 from .transfer import padded
 from .types import DeviceStats, Inventory, NvmePath
 from .writing import WritePath
+
+log = logging.getLogger(__name__)
 
 MAX_SEGMENT_BYTES = 512 << 20
 CLOSE_S = 10.0
@@ -116,11 +119,11 @@ class NvmeTier:
             place = self._index.find(padded(key))
             answers.append(place is not None)
             if place is not None:
-                log, segment, ordinal = place
+                home, segment, ordinal = place
                 self._index.drop(segment, ordinal)
-                log.bury_if_dead(segment)
-                log.safety.marks_due()
-                log.reclaimer.kick()
+                home.bury_if_dead(segment)
+                home.safety.marks_due()
+                home.reclaimer.kick()
         return answers
 
     async def clear(self, fingerprint: bytes | None) -> int:
@@ -128,21 +131,23 @@ class NvmeTier:
         this has returned. What is being written will not become visible."""
         count = 0
         writing = self._writes.void(fingerprint)
-        for log, segment in self._index.segments():
+        for home, segment in self._index.segments():
             for ordinal in segment.ordinals_of(fingerprint) if segment.tally is not None else ():
                 self._index.drop(segment, ordinal)
                 count += 1
-            log.bury_if_dead(segment)
+            home.bury_if_dead(segment)
         if writing:
             await asyncio.wait(writing)
-        for log in self._logs:
-            await log.safety.sync()  # all of it: a block that was dropped before must not come back either
-            log.reclaimer.kick()
+        for home in self._logs:
+            await home.remove_foreign()
+            if not await home.safety.sync():  # all of it: a block that was dropped before must not come back either
+                log.error("%s: what was cleared may come back after a restart", home.device.where.path)
+            home.reclaimer.kick()
         return count
 
     async def flush(self, *, deadline_s: float) -> bool:
         """True: everything that was answered Stored before survives a power cut."""
-        tasks = [asyncio.ensure_future(log.safety.sync()) for log in self._logs if not self._closed]
+        tasks = [asyncio.ensure_future(home.safety.sync()) for home in self._logs if not self._closed]
         if not tasks:
             return True
         done, late = await asyncio.wait(tasks, timeout=max(0.0, deadline_s))
@@ -151,20 +156,20 @@ class NvmeTier:
     def usage(self) -> Usage:
         """used_bytes: of all files; live_bytes: of records that can be got and those being written."""
         return Usage(
-            capacity_bytes=sum(log.capacity_bytes for log in self._logs),
-            used_bytes=sum(log.used_bytes for log in self._logs),
+            capacity_bytes=sum(home.capacity_bytes for home in self._logs),
+            used_bytes=sum(home.used_bytes for home in self._logs),
             blocks=len(self._index),
-            live_bytes=sum(log.tally.bytes + log.pending_bytes for log in self._logs),
-            live_limit_bytes=sum(log.live_limit_bytes for log in self._logs if not log.device.lost),
+            live_bytes=sum(home.tally.bytes + home.pending_bytes for home in self._logs),
+            live_limit_bytes=sum(home.live_limit_bytes for home in self._logs if not home.device.lost),
         )
 
     def devices(self) -> list[DeviceStats]:
         """One for each path, in their order."""
-        return [log.stats() for log in self._logs]
+        return [home.stats() for home in self._logs]
 
     def bandwidth(self) -> tuple[float, float]:
         """Measured (read, write) bytes per second of single requests to the fastest path, 0.0 = not known yet."""
-        devices = [log.device for log in self._logs]
+        devices = [home.device for home in self._logs]
         return max(each.read_pace.bytes_s for each in devices), max(each.write_pace.bytes_s for each in devices)
 
     async def close(self) -> None:
@@ -172,12 +177,12 @@ class NvmeTier:
         if self._closed:
             return
         self._closed = True
-        work = [*self._writes.under_way(), *(asyncio.ensure_future(log.stop()) for log in self._logs)]
+        work = [*self._writes.under_way(), *(asyncio.ensure_future(home.stop()) for home in self._logs)]
         _, late = await asyncio.wait(work, timeout=CLOSE_S)
         for task in late:
             task.cancel()
-        for log in self._logs:
-            log.device.stop()
+        for home in self._logs:
+            home.device.stop()
         self._index.clear()
         for lock in self._locks:
             with contextlib.suppress(OSError):  # a device that is gone holds no lock
@@ -186,5 +191,5 @@ class NvmeTier:
     def check(self) -> None:
         """AssertionError unless a recount agrees. O(records)."""
         self._index.check()
-        for log in self._logs:
-            log.check()
+        for home in self._logs:
+            home.check()
