@@ -50,9 +50,9 @@ FORMATS = {
 class _Room(threading.local):
     """A thread's scratch memory for one tile: new memory would cost a page fault for every 4 KiB, each time."""
 
-    def __init__(self, elements: int) -> None:
-        self.floats = torch.empty(elements)
-        self.bits = torch.empty(elements, dtype=torch.int16)
+    def __init__(self, rows: int, head_dim: int) -> None:
+        self.floats = torch.empty((rows, head_dim))
+        self.bits = torch.empty((rows, head_dim), dtype=torch.int16)
 
 
 class BlockCodec:
@@ -75,9 +75,8 @@ class BlockCodec:
         self.rows = shape[1] * shape[2] * shape[3]
         if self.rows * self.head_dim % 2:
             raise ValueError(f"{self.rows} rows of {self.head_dim} are an odd number of codes; scales need an even one")
-        tiles = -(-self.rows * self.head_dim // TILE)  # of a head
-        self.tile_rows = -(-self.rows // tiles)
-        self.room = _Room(self.tile_rows * self.head_dim)
+        fitting = (rows for rows in range(self.rows, 1, -1) if self.rows % rows == 0 and rows * self.head_dim <= TILE)
+        self.room = _Room(next(fitting, 1), self.head_dim)
         self.block_bytes = self.heads * self.rows * (self.head_dim + SCALE_BYTES)
         #: Largest scale, a bfloat16: times the largest code it is still finite in the pages' dtype.
         self.max_scale = _bfloat16_below(torch.finfo(dtype).max / self.format.largest)
@@ -87,7 +86,8 @@ class BlockCodec:
 
         Queued on the current stream, where there is one. ValueError for tensors of other shapes or dtypes.
         """
-        self._check(pages, blocks)
+        if self._nothing(pages, blocks):
+            return
         if pages.device.type == "cpu":
             encode_cpu(self, pages, blocks)
             return
@@ -97,7 +97,8 @@ class BlockCodec:
 
     def decode(self, blocks: Tensor, pages: Tensor) -> None:
         """Fill pages from blocks, whatever bytes those hold; otherwise as encode()."""
-        self._check(pages, blocks)
+        if self._nothing(pages, blocks):
+            return
         if pages.device.type == "cpu":
             decode_cpu(self, blocks, pages)
             return
@@ -110,6 +111,11 @@ class BlockCodec:
         heads = blocks.view(len(blocks), self.heads, -1)
         codes, scales = heads.split([self.rows * self.head_dim, self.rows * SCALE_BYTES], dim=2)
         return codes.unflatten(2, (self.rows, self.head_dim)).view(self.format.dtype), scales.view(torch.bfloat16)
+
+    def tiles(self, codes: Tensor) -> list[Tensor]:
+        """Codes, one view for as many rows as a thread has room for, in order."""
+        heads = codes.flatten(0, 1).unflatten(1, (-1, len(self.room.floats))).unbind()
+        return [tile for head in heads for tile in head.unbind()]
 
     def scales(self, largest: Tensor) -> Tensor:
         """bfloat16 scales of rows with these largest absolute elements, float32; NaN for rows that are not finite."""
@@ -129,13 +135,15 @@ class BlockCodec:
         bad = ((got - want).abs() > off).logical_or_(got.isnan())
         return not torch.where(largest.isfinite(), bad, got.isfinite()).any().item()
 
-    def _check(self, pages: Tensor, blocks: Tensor) -> None:
+    def _nothing(self, pages: Tensor, blocks: Tensor) -> bool:
+        """Whether there is nothing to do; ValueError if it cannot be done."""
         if tuple(pages.shape[1:]) != self.shape or pages.dtype != self.dtype or not pages.is_contiguous():
             raise ValueError(f"pages are {tuple(pages.shape)} of {pages.dtype}, not [n, *{self.shape}] of {self.dtype}")
         if blocks.shape != (len(pages), self.block_bytes) or blocks.dtype != torch.uint8 or not blocks.is_contiguous():
             raise ValueError(
                 f"blocks are {tuple(blocks.shape)} of {blocks.dtype}, not [n, {self.block_bytes}] of uint8"
             )
+        return len(pages) == 0
 
 
 def encode_plain(codec: BlockCodec, pages: Tensor, blocks: Tensor) -> None:
@@ -154,42 +162,46 @@ def decode_plain(codec: BlockCodec, blocks: Tensor, pages: Tensor) -> None:
     pages.view(codes.shape).copy_(codes.float() * scales.float()[..., None])
 
 
-# torch is fast where an operation's tensors have one dtype: hence the copies into float32 first.
+# Below, the number of operations counts as much as their elements: every tile has the same size, so that scratch memory
+# needs no slicing, and pages of float32 are not copied first. Those of other dtypes are: torch is slow on mixed ones.
 
 
 @torch.inference_mode()
 def encode_cpu(codec: BlockCodec, pages: Tensor, blocks: Tensor) -> None:
     """encode_plain a tile at a time, in cache and in this thread."""
     codes, scales = codec.parts(blocks)
-    step, limit, whole = codec.tile_rows, codec.format.largest, codec.format.dtype == torch.int8
-    room = codec.room.floats.view(step, codec.head_dim)
-    largest = torch.empty((len(pages) * codec.heads, codec.rows))
-    heads = pages.view(*largest.shape, codec.head_dim)
-    for head, tops in zip(heads, largest, strict=True):
-        for tile, top in zip(head.split(step), tops.split(step), strict=True):
-            torch.amax(room[: len(tile)].copy_(tile).abs_(), 1, out=top)
-    scales.copy_(codec.scales(largest).view(scales.shape))
-    inverse = scales.flatten(0, 1).float().reciprocal_()[..., None]
-    for head, factors, target in zip(heads, inverse, codes.flatten(0, 1), strict=True):
-        for tile, factor, part in zip(head.split(step), factors.split(step), target.split(step), strict=True):
-            scaled = room[: len(tile)].copy_(tile).mul_(factor).clamp_(-limit, limit)
-            part.copy_(scaled.add_(ROUNDING).view(torch.int32) if whole else scaled)
+    limit, whole, plain = codec.format.largest, codec.format.dtype == torch.int8, codec.dtype == torch.float32
+    room = codec.room.floats
+    tiles = pages.view(-1, *room.shape).unbind()
+    largest = torch.empty((len(tiles), len(room)))
+    for tile, top in zip(tiles, largest.unbind(), strict=True):
+        torch.amax(torch.abs(tile if plain else room.copy_(tile), out=room), 1, out=top)
+    rounded = codec.scales(largest)
+    scales.copy_(rounded.view(scales.shape))
+    inverse = rounded.float().reciprocal_()[..., None]
+    for tile, factor, target in zip(tiles, inverse.unbind(), codec.tiles(codes), strict=True):
+        scaled = torch.mul(tile if plain else room.copy_(tile), factor, out=room).clamp_(-limit, limit)
+        target.copy_(scaled.add_(ROUNDING).view(torch.int32) if whole else scaled)
 
 
 @torch.inference_mode()
 def decode_cpu(codec: BlockCodec, blocks: Tensor, pages: Tensor) -> None:
     """decode_plain a tile at a time, in cache and in this thread."""
     codes, scales = codec.parts(blocks)
-    step, fp8 = codec.tile_rows, codec.format.dtype == torch.float8_e4m3fn
-    codes = codes.flatten(0, 1).view(torch.int8)
-    factors = scales.flatten(0, 1).float()[..., None]
-    heads = pages.view(len(codes), codec.rows, codec.head_dim)
-    room, bits = codec.room.floats.view(step, codec.head_dim), codec.room.bits.view(step, codec.head_dim)
-    for head_codes, head_factors, head in zip(codes, factors, heads, strict=True):
-        tiles = zip(head_codes.split(step), head_factors.split(step), head.split(step), strict=True)
-        for tile, factor, page in tiles:
-            values = room[: len(tile)].copy_(_half_of_e4m3(tile, bits[: len(tile)]) if fp8 else tile)
-            page.copy_(values.mul_(factor * 256.0 if fp8 else factor))
+    fp8, plain = codec.format.dtype == torch.float8_e4m3fn, codec.dtype == torch.float32
+    room, bits = codec.room.floats, codec.room.bits
+    factors = scales.float().view(-1, len(room), 1)
+    if fp8:
+        factors *= 256.0
+    tiles = zip(
+        codec.tiles(codes.view(torch.int8)), factors.unbind(), pages.view(-1, *room.shape).unbind(), strict=True
+    )
+    for tile, factor, page in tiles:
+        values = room.copy_(_half_of_e4m3(tile, bits) if fp8 else tile)
+        if plain:
+            torch.mul(values, factor, out=page)
+        else:
+            page.copy_(values.mul_(factor))
 
 
 def _half_of_e4m3(codes: Tensor, bits: Tensor) -> Tensor:

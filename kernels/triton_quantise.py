@@ -18,20 +18,16 @@ TILE = 4096
 
 def encode_triton(codec: BlockCodec, pages: Tensor, blocks: Tensor) -> None:
     """See BlockCodec.encode."""
-    if len(pages):
-        grid, sizes = _launch(codec, pages)
-        rows, short = len(pages) * codec.heads * codec.rows, blocks.view(torch.int16)
-        encode_kernel[grid](
-            pages, blocks, short, rows, codec.rows, codec.max_scale, largest=codec.format.largest, **sizes
-        )
+    grid, sizes = _launch(codec, pages)
+    rows, short = len(pages) * codec.heads * codec.rows, blocks.view(torch.int16)
+    encode_kernel[grid](pages, blocks, short, rows, codec.rows, codec.max_scale, largest=codec.format.largest, **sizes)
 
 
 def decode_triton(codec: BlockCodec, blocks: Tensor, pages: Tensor) -> None:
     """See BlockCodec.decode."""
-    if len(pages):
-        grid, sizes = _launch(codec, pages)
-        rows, short = len(pages) * codec.heads * codec.rows, blocks.view(torch.int16)
-        recover_kernel[grid](blocks, short, pages, rows, codec.rows, **sizes)
+    grid, sizes = _launch(codec, pages)
+    rows, short = len(pages) * codec.heads * codec.rows, blocks.view(torch.int16)
+    recover_kernel[grid](blocks, short, pages, rows, codec.rows, **sizes)
 
 
 def _launch(codec: BlockCodec, pages: Tensor) -> tuple[tuple[int], dict[str, Any]]:

@@ -7,23 +7,24 @@ from typing import Any
 
 import pytest
 import torch
-from kvterrace.kernels import VLLM_LAYOUT, ReferenceAttention, gather_blocks, layout_roundtrip, make_backend
+from kvterrace.kernels import VLLM_LAYOUT, BlockCodec, ReferenceAttention, gather_blocks, layout_roundtrip, make_backend
 from torch import Tensor
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 
-def _attention_cases() -> Any:
-    path = Path(__file__).parents[1] / "unit" / "kernels" / "attention_cases.py"
-    spec = importlib.util.spec_from_file_location("attention_cases", path)
+def _cases(name: str) -> Any:
+    path = Path(__file__).parents[1] / "unit" / "kernels" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
-    module = sys.modules["attention_cases"] = importlib.util.module_from_spec(spec)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-suite = _attention_cases()
+suite = _cases("attention_cases")
+codecs = _cases("quantise_cases")
 EVERY = suite.CASES | suite.LONG_CASES
 
 
@@ -70,3 +71,20 @@ def test_block_moves(dtype: torch.dtype):
     on_cpu = torch.empty_like(on_gpu, device="cpu")
     gather_blocks([cache.cpu() for cache in caches], VLLM_LAYOUT, blocks.cpu(), on_cpu)
     assert torch.equal(on_gpu.cpu(), on_cpu)
+
+
+@pytest.mark.parametrize("name", codecs.CODECS)
+@pytest.mark.parametrize("dtype", codecs.DTYPES.values(), ids=codecs.DTYPES)
+@pytest.mark.parametrize("shape", codecs.SHAPES.values(), ids=codecs.SHAPES)
+def test_kv_codecs(name: str, dtype: torch.dtype, shape: tuple[int, ...]):
+    """What the device coded, the CPU reads, and the other way round."""
+    codec, pages = BlockCodec(name, shape, dtype), codecs.make_pages(shape, dtype)
+    ours = torch.zeros(len(pages), codec.block_bytes, dtype=torch.uint8, device="cuda")
+    theirs = torch.zeros(len(pages), codec.block_bytes, dtype=torch.uint8)
+    codec.encode(pages.cuda(), ours)
+    codec.encode(pages, theirs)
+    on_cpu, on_gpu = torch.empty_like(pages), torch.empty_like(pages, device="cuda")
+    codec.decode(ours.cpu(), on_cpu)
+    codec.decode(theirs.cuda(), on_gpu)
+    assert codec.close(pages, on_cpu)
+    assert codec.close(pages, on_gpu.cpu())

@@ -179,6 +179,12 @@ def test_bytes_that_no_encoder_wrote_are_decoded_without_trouble(name: str):
     assert decode(codec, noise).shape == (3, *codec.shape)
 
 
+@each_codec
+def test_no_blocks_are_no_work(name: str):
+    codec = BlockCodec(name, SHAPES["two heads"], torch.float32)
+    assert decode(codec, encode(codec, torch.zeros(0, *codec.shape))).shape == (0, *codec.shape)
+
+
 def test_golden_blocks_are_read_and_written():
     """tests/golden/kv_codec.json pins the format for other implementations."""
     for case in json.loads(GOLDEN.read_text())["cases"]:
