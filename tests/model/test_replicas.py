@@ -79,6 +79,16 @@ def test_the_other_replica_answers_the_same_from_blocks_it_never_computed(cluste
     assert sum(second.tiers.values()) == second.prompt_tokens
 
 
+def test_a_killed_and_restarted_sidecar_answers_the_same_from_its_disk(cluster: Cluster) -> None:
+    a = cluster.replicas["A"]
+    expected = ask(a)
+    cluster.kill_sidecar()
+    answer = ask(a)
+    assert answer.text == expected.text
+    assert (answer.tiers["hbm"], answer.tiers["dram"]) == (0, 0)
+    assert answer.tiers["nvme"] == (answer.prompt_tokens - 1) // BLOCK_TOKENS * BLOCK_TOKENS
+
+
 def test_a_killed_sidecar_fails_no_request_and_is_used_again_when_it_is_back(cluster: Cluster) -> None:
     a, b = cluster.replicas["A"], cluster.replicas["B"]
     expected = ask(a).text
