@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 import torch
 import typer
+from kvterrace.connector import NullConnector
 from kvterrace.connector.copiers import HostCodecCopier
 from kvterrace.engine import quality_cli
+from kvterrace.engine.config import EngineConfig
 from kvterrace.engine.model import LoadedModel, load_model
 from kvterrace.engine.quality import Cut, QualityError, cut_prompts, measure, read_prompts
+from kvterrace.engine.server import launch as launch_module
 from kvterrace.proto import KV_CODECS
 from typer.testing import CliRunner
 
@@ -156,3 +159,19 @@ def test_a_users_mistake_ends_in_one_line(tmp_path: Path, arguments: list[str], 
     assert code == 2
     assert named in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_the_codec_that_an_engine_is_told_reaches_its_connector(write_model, monkeypatch: pytest.MonkeyPatch):
+    directory, _ = write_model("llama")
+    asked = []
+
+    def make(kind, pool, on_event, *, model, place):
+        asked.append(model.kv_codec)
+        return NullConnector(on_event)
+
+    monkeypatch.setattr(launch_module, "make_connector", make)
+    for codec in ("none", "fp8"):
+        config = EngineConfig(model=directory, kv_pool_pages=8, kv_codec=codec)
+        _, engine = launch_module.launch(config, lambda fraction, what: None, label="m")
+        engine.close()
+    assert asked == ["none", "fp8"]
