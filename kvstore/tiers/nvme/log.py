@@ -44,6 +44,7 @@ class Log:
         self._next_number = next_number
         self._open: Segment | None = None
         self._placing = asyncio.Lock()
+        self._creating = asyncio.Lock()  # what one file takes must be seen by who asks how much is free for the next
         self._pending_pages = 0
         self._pending_row_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -167,10 +168,10 @@ class Log:
         segment = Segment(self.index.new_slot(), header, path, size_bytes, tally)
         self.used_bytes += size_bytes
         self.device.charge(PAGE_BYTES)
-        opener, free = self.device.opener, self.device.where.min_free_bytes
-        job = self.device.write(lambda _: create_segment(opener, path, header, free))
+        opener, free = self.device.opener, self.device.where.min_free_bytes + STATE_BYTES
         try:
-            handle = await job.future
+            async with self._creating:
+                handle = await self.device.write(lambda _: create_segment(opener, path, header, free)).future
         except OSError as error:
             self.used_bytes -= size_bytes
             self.device.failed(self.device.writes, error)
