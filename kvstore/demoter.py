@@ -108,6 +108,19 @@ class Demoter:
         if self._depot.present and self._exclusive and not self._closed and not self._running:
             self._start(self._cool(space))
 
+    async def write_out(self, space: Residents) -> None:
+        """Write what of a namespace has no copy below yet, the most recently used prompts first: for a stop."""
+        if not self._depot.present:
+            return
+        index = space.index
+        tips = np.array([block for block in index.iterate() if index.is_tip(block)], dtype=np.int32)
+        for tip in tips[np.argsort(index.col("last_use")[tips])[::-1]].tolist():
+            if index.col("live")[tip]:
+                path = index.path(tip)
+                self._enqueue(space, index.tokens_to(tip), Match(path, len(path) * space.block_tokens))
+            if self._waiting_bytes > self._max_bytes // 2:
+                await self.flush()
+
     async def flush(self) -> None:
         """Wait until everything that was offered is written or refused."""
         while self._running or self._limbo:

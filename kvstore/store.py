@@ -5,6 +5,7 @@ service and the embedded client are two doors to the same object.
 """
 
 import asyncio
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -245,9 +246,14 @@ class Store:
         self._depot.check()
 
     async def stop(self, deadline_s: float) -> None:
-        """End all sessions, write what waits for the lower tier, and close that. close() is left to be called."""
+        """End all sessions, write what the lower tier lacks and sync it, each within deadline_s, and close the tier.
+        close() is left to be called."""
         for session in list(self._sessions.values()):
             session.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(deadline_s):
+                for space in list(self._spaces.values()):
+                    await self._demoter.write_out(space)
         await self.flush(deadline_s)
         self._demoter.close()
         self._promoter.close()

@@ -255,6 +255,16 @@ async def test_exclusive_writes_what_is_about_to_leave_and_drops_what_came_up(lo
     assert "nvme" in got.tiers
 
 
+async def test_a_stop_writes_what_only_dram_has(lower, fake_tier):
+    tier = fake_tier()
+    b = lower(32, tier, exclusive=True)
+    await b.saved(b.prompt(1, 8))
+    assert not tier.records
+    await b.store.stop(5.0)
+    second = lower(32, tier, exclusive=True)
+    assert (await second.acquire(second.prompt(1, 8))).tiers == {"nvme": 8 * B}
+
+
 @pytest.mark.parametrize("seed", range(12))
 async def test_any_order_of_moves_keeps_every_byte_every_cap_and_every_count(lower, fake_tier, seed):
     """Saves, reads, prefetches, retention, clears, troubles of the tier and restarts; bytes are checked at each read,
