@@ -4,6 +4,7 @@ import contextlib
 import errno
 import logging
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,9 @@ from .types import Inventory, NvmePath
 from .upkeep import read_state, seal_segment
 
 log = logging.getLogger(__name__)
+
+Tables: TypeAlias = dict[int, Table]
+"""By segment slot."""
 
 LOCK_NAME = "lock"
 MIN_SEGMENTS = 3
@@ -73,8 +77,8 @@ def _lost(device: Device, error: OSError) -> Device:
     return device
 
 
-def open_logs(devices: Sequence[Device], index: RecordIndex[Log]) -> list[Log]:
-    """Recover every path; then `index` has every key's youngest record."""
+def open_logs(devices: Sequence[Device], index: RecordIndex[Log]) -> tuple[list[Log], Tables]:
+    """Recover every path; then `index` has every key's youngest record. The tables are those of the segments found."""
     logs: list[Log] = []
     tables: list[tuple[Log, Segment, Table, Found]] = []
     for device in devices:
@@ -93,7 +97,7 @@ def open_logs(devices: Sequence[Device], index: RecordIndex[Log]) -> list[Log]:
         _finish(made, segment, found)
     for made in logs:
         made.shrink()
-    return logs
+    return logs, {segment.slot: table for _, segment, table, _ in tables}
 
 
 def _recovered(device: Device) -> Recovered:
@@ -169,19 +173,21 @@ def _finish(made: Log, segment: Segment, found: Found) -> None:
     made.cut(segment, size)
 
 
-def inventory(index: RecordIndex[Log]) -> Iterator[Inventory]:
-    """All live records, by kind, oldest first. Reads the footers: nothing of them is kept in memory."""
+def inventory(index: RecordIndex[Log], known: Tables) -> Iterator[Inventory]:
+    """All live records, by kind, oldest first. What is not in `known` is read from the footers again."""
     parts: dict[Group, list[tuple[NDArray[np.void], NDArray[np.int32]]]] = {}
-    for made, segment in index.segments():
-        table = _table(made, segment)
+    for made, segment in sorted(index.segments(), key=lambda entry: entry[1].newest):
+        table = known.get(segment.slot) or _table(made, segment)
         if table is None:
             continue
         alive = np.frombuffer(bytes(segment.alive), np.uint8).astype(np.bool_)
         for number, group in enumerate(table.groups):
             members = table.rows["group"] == number
             kept = alive[members]
-            if kept.any():
-                parts.setdefault(group, []).append((table.rows[members][kept], table.tokens[number][kept]))
+            if kept.all() and len(kept) == len(alive):
+                parts.setdefault(group, []).append((table.rows, table.tokens[number]))
+            elif kept.any():
+                parts.setdefault(group, []).append((table.rows[members & alive], table.tokens[number][kept]))
     for group, pieces in parts.items():
         yield _inventory(
             group, np.concatenate([rows for rows, _ in pieces]), np.concatenate([ids for _, ids in pieces])
@@ -211,8 +217,10 @@ def _table(made: Log, segment: Segment) -> Table | None:
 
 
 def _inventory(group: Group, rows: "NDArray[np.void]", tokens: NDArray[np.int32]) -> Inventory:
-    order = np.argsort(rows["sequence"], kind="stable")
-    rows, tokens = rows[order], tokens[order]
+    age = rows["sequence"]
+    if (age[1:] < age[:-1]).any():  # moved records keep their age
+        order = np.argsort(age, kind="stable")
+        rows, tokens = rows[order], tokens[order]
     ttl_s = rows["ttl_s"]
     return Inventory(
         fingerprint=group.fingerprint,

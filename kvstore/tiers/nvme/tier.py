@@ -22,7 +22,7 @@ from .index import RecordIndex
 from .log import Log
 from .reading import ReadPath
 from .segment import empty_bytes
-from .startup import inventory, open_logs, take_paths
+from .startup import Tables, inventory, open_logs, take_paths
 from .transfer import padded
 from .types import DeviceStats, Inventory, NvmePath
 from .writing import WritePath
@@ -45,6 +45,7 @@ class NvmeTier:
         self._locks = list(locks)
         self._reads = ReadPath(index, options)
         self._writes = WritePath(self._logs, index, options)
+        self._known: Tables = {}  # what recovery has read, until the first inventory
         self._closed = False
 
     @classmethod
@@ -94,12 +95,15 @@ class NvmeTier:
         )
         taken = take_paths(paths, options)
         index: RecordIndex[Log] = RecordIndex()
-        logs = open_logs([device for device, _ in taken], index)
-        return cls(logs, index, options, [lock for _, lock in taken if lock is not None])
+        logs, tables = open_logs([device for device, _ in taken], index)
+        tier = cls(logs, index, options, [lock for _, lock in taken if lock is not None])
+        tier._known = tables
+        return tier
 
     def inventory(self) -> Iterator[Inventory]:
-        """What can be got, for the store to build its index from. Blocks: meant for the start."""
-        return inventory(self._index)
+        """What can be got, for the store to build its index from. Blocks: meant for the start, where it is quick."""
+        known, self._known = self._known, {}
+        return inventory(self._index, known)
 
     async def get(self, wanted: Sequence[Wanted], *, deadline_s: float) -> list[Got]:
         """As Tier.get. A call that is cancelled ends when no device touches `into` any more."""
