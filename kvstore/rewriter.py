@@ -98,5 +98,10 @@ class Rewriter:
             for each, answer in zip(wanted, answers, strict=True)
             if isinstance(answer, Hit) and catalog.has(blocks[each.key], each.key)
         ]
-        if records:
-            await self._tier.put(records, deadline_s=DEADLINE_S)
+        if not records:
+            return
+        await self._tier.put(records, deadline_s=DEADLINE_S)
+        # What left the catalog while it was written must not stay in the tier, where nothing would ever find it.
+        gone = [each.key for each in records if not catalog.has(blocks[each.key], each.key)]
+        if gone:
+            await self._tier.drop(gone)

@@ -6,7 +6,7 @@ import numpy as np
 import xxhash
 from kvterrace.kvstore.arena import Arena
 from kvterrace.kvstore.store import Below, Store
-from kvterrace.kvstore.tiers import Stored
+from kvterrace.kvstore.tiers import Rejected, Stored
 from kvterrace.kvstore.tiers.dram import DramTier
 from kvterrace.kvstore.tiers.nvme.types import Inventory
 from kvterrace.proto import BlockLayout, Namespace
@@ -44,9 +44,15 @@ class FakeTier(DramTier):
         await self.drop([record.key for record in records if record.replace])
         if self.refusal is not None:
             return [self.refusal for _ in records]
-        answers = await super().put(records, deadline_s=deadline_s)
-        self.records.update({r.key: r for r, a in zip(records, answers, strict=True) if isinstance(a, Stored)})
-        return answers
+        return [await self._put_one(record, deadline_s) for record in records]
+
+    async def _put_one(self, record, deadline_s):
+        if record.key not in self.records and (len(self.records) + 1) * 2 * PAGE > self.limit:
+            return Rejected("full")
+        (answer,) = await super().put([record], deadline_s=deadline_s)
+        if isinstance(answer, Stored):
+            self.records[record.key] = record
+        return answer
 
     async def drop(self, keys):
         for key in keys:

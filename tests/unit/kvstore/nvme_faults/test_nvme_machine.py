@@ -6,6 +6,7 @@ back turns blocks into misses, never into other bytes. Caps hold at every moment
 """
 
 import asyncio
+import dataclasses
 import enum
 import random
 from pathlib import Path
@@ -17,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kvterrace.kvstore.tiers import Failed, Hit, Miss, Rejected, Stored
 from kvterrace.kvstore.tiers.codec import PlanesLz4, RawCodec
 from kvterrace.kvstore.tiers.nvme import NvmePath, NvmeTier
+from kvterrace.proto import Retention
 
 from .blocks import NAMESPACES, block_bytes, fingerprint, is_right, key, record, retention, tokens, wanted
 from .disk import PAGE, MemoryDisk
@@ -30,6 +32,7 @@ MIN_FREE_BYTES = SEGMENT_BYTES
 DAILY_BYTES = 24 * SEGMENT_BYTES
 DAY_S = 86_400.0
 DEADLINE_S = 20.0
+PRIORITIES = (3, 97)
 WAIT_S = 60.0  # for a verb: beyond it, it hangs
 
 numbers = st.integers(0, 79)
@@ -48,13 +51,18 @@ class Machine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.owed: dict[int, Owed] = {}
         self.flushed: set[int] = set()
+        self.kept: dict[int, set[Retention]] = {}  # what may be said of a block's retention
+        self.before: dict[int, set[Retention]] = {}  # what was, before changes that were not flushed
+        self.suspect: set[int] = set()  # perhaps damaged: what says that it is there may find out that it is not
         self.tier: NvmeTier | None = None
         self.now = 1000.0
 
-    @initialize(codec=st.sampled_from([RawCodec(), PlanesLz4()]), budget=st.booleans(), tight=st.booleans())
-    def start(self, codec, budget, tight) -> None:
-        """tight: the disk is smaller than the cap, so that min_free_bytes is what stops the tier."""
+    @initialize(codec=st.sampled_from([RawCodec(), PlanesLz4()]), what=st.tuples(*[st.booleans()] * 3))
+    def start(self, codec, what) -> None:
+        """tight: the disk is no larger than the cap, so that min_free_bytes stops the tier. frail: bits flip."""
+        budget, tight, frail = what
         self.codec = codec
+        self.frail = frail
         self.disk = MemoryDisk(CAPACITY_BYTES if tight else 1 << 40)
         self.path = NvmePath(WHERE, CAPACITY_BYTES, MIN_FREE_BYTES, DAILY_BYTES if budget else 0)
         self._open()
@@ -64,13 +72,31 @@ class Machine(RuleBasedStateMachine):
         answers = self._run(self.tier.put([record(number) for number in batch], deadline_s=DEADLINE_S))
         for number, answer in zip(batch, answers, strict=True):
             if answer == Stored():
+                if self._owes(number) is Owed.ABSENT:
+                    self.before[number] = self.before.get(number, set()) | self._kept(number)
+                    self.kept[number] = {retention(number)}
+                if self._owes(number) is not Owed.HAVE:
+                    self.kept[number] = self._kept(number) | {retention(number)}
+                    self.flushed.discard(number)
+                self.owed[number] = Owed.EITHER if number in self.suspect else Owed.HAVE
+            else:
+                assert isinstance(answer, Rejected), answer
+                assert answer.reason in {"full", "budget", "busy"}, answer
+                assert self._owes(number) is not Owed.HAVE, "a block that is there is Stored again"
+
+    @rule(batch=batches, priority=st.sampled_from(PRIORITIES))
+    def replace(self, batch, priority) -> None:
+        """The same blocks with another retention; until a flush a power cut may bring the old one back."""
+        records = [dataclasses.replace(record(each), retention=Retention(priority), replace=True) for each in batch]
+        for number, answer in zip(batch, self._run(self.tier.put(records, deadline_s=DEADLINE_S)), strict=True):
+            if answer == Stored():
+                self.before[number] = self.before.get(number, set()) | self._kept(number)
+                self.kept[number] = {Retention(priority)}
                 if self._owes(number) is not Owed.HAVE:
                     self.flushed.discard(number)
                 self.owed[number] = Owed.HAVE
             else:
                 assert isinstance(answer, Rejected), answer
-                assert answer.reason in {"full", "budget", "busy"}, answer
-                assert self._owes(number) is not Owed.HAVE, "a block that is there is Stored again"
 
     @rule(batch=batches)
     def get(self, batch) -> None:
@@ -86,6 +112,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def flush(self) -> None:
         assert self._run(self.tier.flush(deadline_s=DEADLINE_S)) is True
+        self.before.clear()
         self.flushed = {number for number, owed in self.owed.items() if owed is Owed.HAVE}
 
     @rule(which=st.sampled_from([None, *range(NAMESPACES)]))
@@ -98,6 +125,7 @@ class Machine(RuleBasedStateMachine):
         for number in cleared:
             del self.owed[number]
             self.flushed.discard(number)
+            self.suspect.discard(number)
 
     @rule(seconds=st.sampled_from([1.0, 3600.0, DAY_S]))
     def wait(self, seconds) -> None:
@@ -120,6 +148,7 @@ class Machine(RuleBasedStateMachine):
     @rule(seed=st.integers(0, 1 << 16))
     def power_cut(self, seed) -> None:
         self.disk.power_cut(self.mount, random.Random(seed))
+        self.kept = {number: kept | self.before.get(number, set()) for number, kept in self.kept.items()}
         self._run(self.tier.close())
         for number, owed in self.owed.items():
             if owed is Owed.HAVE and number not in self.flushed:
@@ -127,24 +156,24 @@ class Machine(RuleBasedStateMachine):
         self._forget_drops()
         self._open()
 
-    @precondition(lambda self: self.owed)
-    @rule(data=st.data(), cut=st.booleans())
-    def damage(self, data, cut) -> None:
-        """A bit of a file flips, or its end is gone, while nobody has it open."""
+    @precondition(lambda self: self.owed and self.frail)
+    @rule(which=st.integers(0, 99), where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 8))
+    def damage(self, which, where, bit) -> None:
+        """A bit of a file flips, or (bit 8) its end is gone, while nobody has it open."""
         self._run(self.tier.close())
-        files = sorted(path for path, inode in self.disk.files().items() if inode.data)
-        if not files:
-            self._open()
-            return
-        inode = self.disk.files()[data.draw(st.sampled_from(files))]
-        at = data.draw(st.integers(0, len(inode.data) - 1))
-        if cut:
-            del inode.data[at:]
-        else:
-            inode.data[at] ^= 1 << data.draw(st.integers(0, 7))
-        inode.durable = bytes(inode.data)
-        for number in self.owed:
-            self.owed[number] = Owed.EITHER
+        files = [inode for _, inode in sorted(self.disk.files().items()) if inode.data]
+        if files:
+            inode = files[which % len(files)]
+            at = int(where * len(inode.data))
+            if bit == 8:
+                del inode.data[at:]
+            else:
+                inode.data[at] ^= 1 << bit
+            inode.durable = bytes(inode.data)
+            self.owed = dict.fromkeys(range(80), Owed.EITHER)  # a dead bit may be what has flipped
+            self.suspect.update(self.owed)
+            self.kept = {number: {retention(number), *map(Retention, PRIORITIES)} for number in self.owed}
+            self.flushed.clear()
         self._open()
 
     @invariant()
@@ -154,7 +183,8 @@ class Machine(RuleBasedStateMachine):
         self.tier.check()
         usage = self.tier.usage()
         assert self.disk.peak_bytes <= CAPACITY_BYTES
-        assert self.disk.capacity_bytes - self.disk.peak_bytes >= MIN_FREE_BYTES
+        state_bytes = 2 * PAGE  # where a path notes its budget; not asked for beforehand
+        assert self.disk.capacity_bytes - self.disk.peak_bytes >= MIN_FREE_BYTES - state_bytes
         assert usage.capacity_bytes == CAPACITY_BYTES
         assert usage.live_bytes <= usage.used_bytes <= CAPACITY_BYTES
         least = sum(owed is Owed.HAVE for owed in self.owed.values())
@@ -178,6 +208,9 @@ class Machine(RuleBasedStateMachine):
     def _owes(self, number: int) -> Owed:
         return self.owed.get(number, Owed.ABSENT)
 
+    def _kept(self, number: int) -> set[Retention]:
+        return self.kept.get(number, {retention(number)})
+
     def _forget_drops(self) -> None:
         """A drop is not a promise beyond the process; a clear is, and its blocks are not in the dict any more."""
         for number, owed in self.owed.items():
@@ -194,9 +227,9 @@ class Machine(RuleBasedStateMachine):
             clock=lambda: self.now,
             wall=lambda: self.now,
             segment_bytes=SEGMENT_BYTES,
-            threads=2,
+            threads=1,
         )
-        found: dict[int, tuple[int, float, bool]] = {}
+        found: dict[int, Retention] = {}
         for part in self.tier.inventory():
             assert part.block_bytes in {block_bytes(0), block_bytes(1)}
             for n in range(len(part.keys)):
@@ -206,13 +239,12 @@ class Machine(RuleBasedStateMachine):
                 assert part.parents[n].tobytes() == key(number - 1)
                 assert part.tokens[n].tobytes() == tokens(number)
                 assert part.fingerprint == fingerprint(number)
-                found[number] = (int(part.priority[n]), float(part.ttl_s[n]), bool(part.pinned[n]))
+                found[number] = Retention(int(part.priority[n]), float(part.ttl_s[n]), bool(part.pinned[n]))
         for number in range(80):
             owed = self._owes(number)
             assert owed is Owed.EITHER or (number in found) is (owed is Owed.HAVE), (number, owed)
             if number in found:
-                kept = retention(number)
-                assert found[number] == (kept.priority, kept.ttl_s, kept.pinned)
+                assert found[number] in self._kept(number), number
 
     def _get(self, batch: list[int]) -> None:
         asked = [wanted(number) for number in batch]
@@ -220,6 +252,7 @@ class Machine(RuleBasedStateMachine):
         for number, want, answer in zip(batch, asked, answers, strict=True):
             if isinstance(answer, Hit):
                 assert is_right(want, number), number
+                self.suspect.discard(number)
                 assert self._owes(number) is not Owed.ABSENT, number
                 self.owed[number] = Owed.HAVE
             else:
