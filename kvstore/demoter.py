@@ -329,7 +329,8 @@ class Demoter:
     async def _cool(self, space: Residents) -> None:
         """Write the coldest runs of this size and let them go, until a share of its slots is free."""
         while not self._closed:
-            victim = self._room.next_victims(space.size_class, FREE_SHARE)
+            limit = (self._max_bytes - self._waiting_bytes) // space.size_class.slot_bytes
+            victim = self._room.next_victims(space.size_class, FREE_SHARE, max(limit, 1))
             if victim is None:
                 return
             owner, run = victim

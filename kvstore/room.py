@@ -33,6 +33,8 @@ Holder = TypeVar("Holder", bound=Indexed)
 def evict_coldest(holders: Sequence[Holder], count: int, evict: Callable[[Holder, int], int]) -> int:
     """Let `evict(holder, n)` take up to `count` blocks in all, always from whose next victim was used longest ago; how
     many it took. O(holders) and O(log) a block."""
+    if len(holders) == 1:  # nothing to compare, which costs as much as an eviction
+        return evict(holders[0], count)
     queue: list[tuple[float, int]] = []
     for order, holder in enumerate(holders):
         coldest = holder.index.coldest()
@@ -68,15 +70,17 @@ class Room:
                 break
         return min(count, wanted.obtainable)
 
-    def next_victims(self, wanted: SizeClass, free_share: int) -> tuple[Residents, NDArray[np.int32]] | None:
-        """The blocks of this size that would leave next, tail first, and whose they are; None when there are none, or
-        when one slot in `free_share` is obtainable already."""
+    def next_victims(
+        self, wanted: SizeClass, free_share: int, limit: int
+    ) -> tuple[Residents, NDArray[np.int32]] | None:
+        """Up to `limit` blocks of this size that would leave next, tail first, and whose they are; None when there are
+        none, or when one slot in `free_share` is obtainable already."""
         spare = (wanted.used + wanted.obtainable) // free_share - wanted.obtainable
         spaces = [(use, space) for space in self._of(wanted) if (use := space.index.coldest()) is not None]
         if spare <= 0 or not spaces:
             return None
         space = min(spaces, key=lambda row: row[0])[1]
-        return space, space.index.next_victims(min(spare, VICTIM_RUN))
+        return space, space.index.next_victims(min(spare, limit, VICTIM_RUN))
 
     def _evict(self, wanted: SizeClass, count: int) -> int:
         """Up to `count` blocks of this size, the coldest of all its namespaces first. O(log) each."""
