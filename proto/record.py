@@ -164,7 +164,7 @@ class RecordHeader(NamedTuple):
         version, count, *first = _RECORD.unpack_from(head, _FRAME.size)
         if version != VERSION or not 0 < count * PAGE_BYTES <= len(head):
             return None
-        if not _framed(head[: count * PAGE_BYTES], _RECORD_MAGIC):
+        if not _framed(head, _RECORD_MAGIC, count):
             return None
         hash_id, codec, priority, flags, _, *rest = first
         header = cls(hash_id, codec, priority, bool(flags & _PINNED), *rest)
@@ -318,9 +318,9 @@ def _frame(magic: bytes, fields: bytes) -> bytes:
     return _FRAME.pack(magic, xxhash.xxh3_64_intdigest(rest)) + rest
 
 
-def _framed(page: memoryview, magic: bytes) -> bool:
-    """Whether it begins with the magic and the checksum of its rest."""
-    if len(page) < PAGE_BYTES:
+def _framed(head: memoryview, magic: bytes, count: int = 1) -> bool:
+    """Whether it begins with the magic and the checksum of the rest of `count` pages, whatever lies behind them."""
+    if len(head) < count * PAGE_BYTES:
         return False
-    found, checksum = _FRAME.unpack_from(page)
-    return found == magic and checksum == xxhash.xxh3_64_intdigest(page[_FRAME.size : PAGE_BYTES])
+    found, checksum = _FRAME.unpack_from(head)
+    return found == magic and checksum == xxhash.xxh3_64_intdigest(head[_FRAME.size : count * PAGE_BYTES])
