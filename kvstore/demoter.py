@@ -330,8 +330,8 @@ class Demoter:
         """Write the coldest runs of this size and let them go, until a share of its slots is free."""
         while not self._closed:
             limit = (self._max_bytes - self._waiting_bytes) // space.size_class.slot_bytes
-            victim = self._room.next_victims(space.size_class, FREE_SHARE, max(limit, 1))
-            if victim is None:
+            victim = self._room.next_victims(space.size_class, FREE_SHARE, limit) if limit > 0 else None
+            if victim is None:  # or a device that hangs holds all that may wait: what is evicted now is lost
                 return
             owner, run = victim
             path = owner.index.path(int(run[0]))
