@@ -96,6 +96,8 @@ class Adaptive:
         best, leaf, used, hits = float("inf"), -1, 0, 0
         worth = self.credit * self._turnover
         for each in range(_MOST_HITS + 1):
+            if self._heaps[each].lowest() + worth * each >= best:
+                continue
             front, time = self._front(each)
             if front >= 0 and time + worth * each < best:
                 best, leaf, used, hits = time + worth * each, front, time, each

@@ -38,6 +38,10 @@ class LeafHeap:
             self._heap = list(self._entry.values())
             heapify(self._heap)
 
+    def lowest(self) -> float:
+        """No rank here is below it; infinite if there is no leaf. O(1), where `front` looks at the tail."""
+        return self._heap[0] >> _ID_BITS if self._heap else float("inf")
+
     def front(self) -> tuple[int, int, int]:
         """The leaf of lowest rank, its tail and that rank, left in place; leaf and tail are -1 if there is none."""
         heap, known = self._heap, self._entry
