@@ -1,5 +1,6 @@
 """Budget: how much may still be written to a device today (UTC). What it has on the disk is never less than what was
-written by more than one step, so that a restart, after a kill too, does not begin the day again."""
+written, so that a restart, after a kill too, does not begin the day again. What nobody can put off (a footer, the dead
+bits of a clear) is written in any case; a share of the day is kept for it."""
 
 from collections.abc import Callable
 
@@ -7,6 +8,7 @@ from ....proto.record import DeviceState
 
 DAY_S = 86_400
 _STEPS = 64
+_KEPT_SHARE = 1 / 32
 
 
 class Budget:
@@ -27,8 +29,9 @@ class Budget:
         return max(0, self._daily_bytes - self._written) if self._daily_bytes else None
 
     def allows(self, size: int) -> bool:
+        """Whether something that can be put off may be written."""
         left = self.left()
-        return left is None or size <= left
+        return left is None or size + self._daily_bytes * _KEPT_SHARE <= left
 
     def charge(self, size: int) -> None:
         self._turn()

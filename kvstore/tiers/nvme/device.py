@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from ....proto import PAGE_BYTES
 from ....proto.record import DeviceState
 from ..codec import RAW, Codec
 from .breaker import Breaker
@@ -162,6 +163,8 @@ class Device:
             log.error("%s: %s", self.where.path, breaker.state())
 
     def _save(self, state: DeviceState) -> None:
+        self.totals.written_bytes += PAGE_BYTES
+        self.budget.charge(PAGE_BYTES)
         job = self.keeper.submit(lambda _: write_state(self.options.files, self.where.path, state))
         job.future.add_done_callback(self.saved)
 

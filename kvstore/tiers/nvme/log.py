@@ -107,7 +107,8 @@ class Log:
         """Why a record of `count` pages and this footer row cannot be taken now, "" = it can."""
         if self.pending_bytes >= self.options.max_pending_bytes:
             return "busy"
-        if not self.device.budget.allows((self._pending_pages + count) * PAGE_BYTES):
+        owed = self._open.footer_bytes if self._open is not None else 2 * PAGE_BYTES
+        if not self.device.budget.allows((self._pending_pages + count) * PAGE_BYTES + owed):
             return "budget"
         live = self.tally.bytes + (self._pending_pages + count) * PAGE_BYTES
         return "full" if live + self._pending_row_bytes + row_sizes > self.live_limit_bytes else ""
@@ -258,6 +259,11 @@ class Log:
             segment.doomed = True
             self.spawn(self._unlink(segment))
 
+    async def remove_leftovers(self) -> None:
+        """Try again what could not be removed."""
+        for segment in list(self.segments.values()):
+            await self.remove_if_dead(segment)
+
     async def remove_if_dead(self, segment: Segment) -> None:
         """The same, and it is gone."""
         if self._is_dead(segment):
@@ -273,9 +279,11 @@ class Log:
     async def _unlink(self, segment: Segment) -> None:
         handle = segment.writing.handle if segment.writing is not None else None
         segment.writing = None
-        if await self._unlinked(segment.path, handle):  # or its bytes stay counted, and the next start removes it
-            self.disown(segment)
-            self.reclaimer.kick()
+        if not await self._unlinked(segment.path, handle):
+            segment.doomed = False  # its bytes stay counted, and it is tried again when they are needed
+            return
+        self.disown(segment)
+        self.reclaimer.kick()
 
     async def _unlinked(self, path: Path, handle: int | None) -> bool:
         files = self.options.files

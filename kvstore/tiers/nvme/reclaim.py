@@ -33,9 +33,10 @@ class Reclaimer:
         self._progress = asyncio.Event()
         self.affordable = True  # within the write budget, when it was last tried
 
-    def kick(self) -> None:
-        """Something has changed: look whether there is work."""
-        if not self._running and not self._stopped and self._scarce() and self._log.device.writes.closed:
+    def kick(self, *, probe: bool = False) -> None:
+        """Something has changed: look whether there is work. probe: whoever asks may try a device that has failed."""
+        usable = probe or self._log.device.writes.closed
+        if not self._running and not self._stopped and self._scarce() and usable:
             self._running = True
             self._log.spawn(self._run())
 
@@ -45,7 +46,7 @@ class Reclaimer:
 
     async def until_room(self) -> None:
         """Until another segment may be opened, or there is nothing left to try."""
-        self.kick()
+        self.kick(probe=True)
         while self._running and not self._stopped and not self._log.has_room():
             self._progress.clear()
             await self._progress.wait()
@@ -57,6 +58,7 @@ class Reclaimer:
 
     async def _run(self) -> None:
         try:
+            await self._log.remove_leftovers()
             while self._scarce() and not self._stopped and await self._pass():
                 self._progress.set()
         finally:

@@ -95,6 +95,8 @@ class Safety:
         self._spawn(self._mark_all())
 
     async def _mark_all(self) -> None:
+        if not self._device.budget.allows(PAGE_BYTES):
+            return  # they stay due until a flush, a clear or the end
         await self.mark([segment for segment in self._segments.values() if segment.dirty], sync=False)
 
     def _mark_job(self, segment: Segment, marks: Sequence[tuple[int, bytes]], *, sync: bool) -> Job[None]:

@@ -150,6 +150,12 @@ class Segment:
         footer += footer_bytes(len(writing.table.groups), 0)
         return (writing.next_page + count) * PAGE_BYTES + footer <= self.header.size_bytes
 
+    @property
+    def footer_bytes(self) -> int:
+        """Of what sealing it will write, records on their way included."""
+        writing = self.writing
+        return 0 if writing is None else footer_bytes(len(writing.table.groups), writing.promised_row_bytes)
+
     def append(self, count: int, row_sizes: int) -> int:
         """Take the next `count` pages; the first of them."""
         writing = self.writing

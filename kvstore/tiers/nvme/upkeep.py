@@ -54,6 +54,7 @@ def seal_segment(files: Files, handle: int, header: SegmentHeader, table: TableB
     footer = paged(table.pack(header.ident, page))
     size = page * PAGE_BYTES + len(footer)
     assert size <= header.size_bytes, "a footer larger than what was kept for it"
+    files.fdatasync(handle)  # a footer that is whole vouches for the records before it, after a power cut too
     drain(files, handle, [footer], page)
     files.truncate(handle, size)
     files.fdatasync(handle)

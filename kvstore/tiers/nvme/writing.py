@@ -118,7 +118,8 @@ class WritePath:
         reasons: list[str] = []
         fit: list[Log] = []
         for log in self._logs:
-            out = log.device.lost or not log.device.writes.ready or not log.device.reads.closed
+            # Not "closed": a path whose blocks are all gone is never read, and would stay out of use for ever.
+            out = log.device.lost or not log.device.writes.ready or not log.device.reads.ready
             reason = "breaker" if out else log.refuse(*cost)
             if reason:
                 reasons.append(reason)
