@@ -37,6 +37,9 @@ demo: setup      ## one sidecar, two engine replicas, one prefix prefilled once 
 test: $(VENV)/.dev $(MODEL)           ## every test (ARGS='-m unit' for the quick ones)
 	$(BIN)/pytest $(ARGS)
 
+torture: $(VENV)/.dev               ## kill -9 a writer of the NVMe tier ROUNDS times and count (SEED, ARGS='--dir /mnt/nvme')
+	$(BIN)/python tests/torture/torture.py --rounds $(or $(ROUNDS),1000) --seed $(or $(SEED),0) $(ARGS)
+
 bench: $(VENV)/.dev $(MODEL)          ## every benchmark into bench/results/ (ONLY=NAME for one)
 	$(BIN)/python bench/__main__.py $(ONLY)
 
@@ -52,4 +55,4 @@ stubs: $(VENV)/.dev                   ## regenerate proto/kv_pb2*
 clean:           ## remove the virtual environment and caches
 	rm -rf $(VENV) .cache build dist *.egg-info
 
-.PHONY: help setup demo test bench check stubs clean
+.PHONY: help setup demo test torture bench check stubs clean
