@@ -8,6 +8,7 @@ from ....proto.record import DeviceState
 
 DAY_S = 86_400
 _STEPS = 64
+_MIN_STEP_BYTES = 256 << 10  # each costs a write
 _KEPT_SHARE = 1 / 32
 
 
@@ -16,7 +17,7 @@ class Budget:
 
     def __init__(self, daily_bytes: int, known: DeviceState | None, wall: Callable[[], float]) -> None:
         self._daily_bytes = daily_bytes
-        self._step = max(1, daily_bytes // _STEPS)
+        self._step = max(_MIN_STEP_BYTES, daily_bytes // _STEPS)
         self._wall = wall
         self._day = self._today()
         same_day = known is not None and known.day == self._day

@@ -48,6 +48,7 @@ class Log:
         self._pending_pages = 0
         self._pending_row_bytes = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._upkeep: set[asyncio.Task[None]] = set()  # those that cut or remove files
         self._stopping = False
 
     # What recovery finds (before there is an event loop) --------------------------------------------------------------
@@ -217,6 +218,8 @@ class Log:
         if not self.has_room():
             return "full" if self.reclaimer.affordable else "budget"
         opened = await self.create(self.options.segment_bytes, self.tally)
+        while opened == "full" and await self.settled():
+            opened = await self.create(self.options.segment_bytes, self.tally)
         if isinstance(opened, Segment):
             self._open = opened
             self.reclaimer.kick()
@@ -233,7 +236,7 @@ class Log:
         if writing is None or not writing.closed or writing.pending:
             return
         if segment.live:
-            self.spawn(self._sealed(segment))
+            self._upkeep.add(self.spawn(self._sealed(segment)))
         else:
             self.bury_if_dead(segment)
 
@@ -257,7 +260,7 @@ class Log:
         """Have the file removed when no record lives, nobody reads and nobody writes."""
         if self._is_dead(segment):
             segment.doomed = True
-            self.spawn(self._unlink(segment))
+            self._upkeep.add(self.spawn(self._unlink(segment)))
 
     async def remove_leftovers(self) -> None:
         """Try again what could not be removed."""
@@ -340,10 +343,19 @@ class Log:
 
     # Life ------------------------------------------------------------------------------------------------------------
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    async def settled(self) -> bool:
+        """Until files that are being cut or removed have been. False: there were none."""
+        self._upkeep = {task for task in self._upkeep if not task.done()}
+        if not self._upkeep:
+            return False
+        await asyncio.wait(self._upkeep)
+        return True
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def stop(self) -> None:
         """Seal, mark and remember what there is. May be cancelled, and then the next start has more to read."""

@@ -59,7 +59,7 @@ class Reclaimer:
     async def _run(self) -> None:
         try:
             await self._log.remove_leftovers()
-            while self._scarce() and not self._stopped and await self._pass():
+            while self._scarce() and not self._stopped and (await self._pass() or await self._log.settled()):
                 self._progress.set()
         finally:
             self._running = False

@@ -20,7 +20,7 @@ class Safety:
     """segments: the log's own table, by slot. spawn: runs a task of the log's."""
 
     def __init__(
-        self, device: Device, segments: Mapping[int, Segment], spawn: Callable[[Coroutine[Any, Any, None]], None]
+        self, device: Device, segments: Mapping[int, Segment], spawn: Callable[[Coroutine[Any, Any, None]], object]
     ) -> None:
         self.directory_unsynced = True  # files were made or removed, by the process before us perhaps
         self._device = device

@@ -1,5 +1,6 @@
 """Blocks by number, and a tier on a real directory, small enough to fill in a moment."""
 
+import contextlib
 import mmap
 import os
 import shutil
@@ -66,7 +67,11 @@ def as_killed(path: Path, to: Path) -> Path:
 
 def files_bytes(path: Path) -> int:
     """What the directory's files take on the disk."""
-    return sum(os.stat(each).st_blocks * 512 for each in path.iterdir())
+    taken = 0
+    for each in path.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+            taken += each.stat().st_blocks * 512
+    return taken
 
 
 def segments(path: Path) -> list[Path]:
