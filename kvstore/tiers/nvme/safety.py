@@ -58,16 +58,12 @@ class Safety:
         """Everything written until now survives a power cut. False: the device says no."""
         good = await self.mark(list(self._segments.values()), sync=False)
         for segment in [segment for segment in self._segments.values() if segment.unsynced]:
-            segment.unsynced = False
-            try:
-                await self._sync_job(segment).future
-            except FileNotFoundError:
-                self.directory_unsynced = True
-            except OSError as error:
-                segment.unsynced = True
-                self._device.failed(self._device.writes, error)
-                good = False
+            good &= await self._sync_data(segment)
         return await self.sync_directory() and good
+
+    async def secure(self, segment: Segment) -> bool:
+        """What was written to this one survives a power cut. False: the device says no."""
+        return await self._sync_data(segment) and await self.sync_directory()
 
     async def sync_directory(self) -> bool:
         """Files made and removed until now stay so after a power cut."""
@@ -83,12 +79,28 @@ class Safety:
             return False
         return True
 
+    async def _sync_data(self, segment: Segment) -> bool:
+        segment.unsynced = False
+        try:
+            await self._sync_job(segment).future
+        except FileNotFoundError:
+            self.directory_unsynced = True
+        except OSError as error:
+            segment.unsynced = True
+            self._device.failed(self._device.writes, error)
+            return False
+        return True
+
     async def stop(self) -> None:
-        """Sync once more; nothing later."""
+        """Sync once more."""
+        self.end()
+        await self.sync()
+
+    def end(self) -> None:
+        """Nothing more by itself."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        await self.sync()
 
     def _later(self) -> None:
         self._timer = None

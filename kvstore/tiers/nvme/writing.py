@@ -5,6 +5,7 @@ records are Stored when all of that is done.
 """
 
 import asyncio
+import errno
 from collections.abc import Sequence
 from functools import partial
 
@@ -53,9 +54,10 @@ class WritePath:
                 await end_of_all([request.job for request in requests])
                 raise
             for task in done:
-                task.result()
+                if not task.cancelled():
+                    task.result()
         for request, task in zip(requests, tasks, strict=True):
-            if not task.done():
+            if not task.done() or task.cancelled():  # cancelled: by close()
                 request.abandoned = True
                 until = let_go(request.job)
                 request.log.device.too_late(request.log.device.writes, request.log.device.writers)
@@ -148,6 +150,9 @@ class WritePath:
             try:
                 if not request.abandoned:
                     good = await self._send(request, segment, page, parts)
+                    if isinstance(good, list) and any(part.header.key in self._index for part in parts):
+                        # Copies die for these: not before these survive a power cut.
+                        good = good if await log.safety.secure(segment) else OSError(errno.EIO, "not synced")
                     self._adopt(request, answers, segment, page, parts, good)
             finally:
                 log.written(segment)

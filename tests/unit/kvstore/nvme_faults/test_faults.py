@@ -1,6 +1,7 @@
 """A disk that goes wrong at the k-th call of each operation: an answer each time, no wrong byte, and it recovers."""
 
 import asyncio
+import dataclasses
 import random
 import time
 from collections import Counter
@@ -11,6 +12,7 @@ import pytest
 from kvterrace.kvstore.tiers import Failed, Hit, Miss, Rejected, Stored
 from kvterrace.kvstore.tiers.codec import PlanesLz4
 from kvterrace.kvstore.tiers.nvme import NvmePath, NvmeTier
+from kvterrace.proto import Retention
 
 from .blocks import fingerprint, is_right, key, record, wanted
 from .disk import PAGE, MemoryDisk
@@ -24,7 +26,7 @@ CAPACITY_BYTES = 8 * SEGMENT_BYTES
 FOR_EVER = 1 << 30
 DEADLINE_S = 10.0
 HANGS_S = 30.0
-CALLS = 4  # of each operation that are struck, spread over all of a run
+CALLS = 3  # of each operation that are struck, spread over all of a run
 
 KINDS = {
     "preadv": ("EIO", "short", "none", "flip"),
@@ -173,6 +175,22 @@ async def test_a_crash_at_any_call_costs_nothing_that_was_stored(operation, powe
         owed = run.flushed if power else run.owed
         await run.close()
         await reopen(run.disk, owed, lossy=False)
+
+
+async def test_a_block_that_is_replaced_is_there_in_one_form_or_the_other_after_a_power_cut(monkeypatch):
+    """That the old copy is dead must not reach the disk before the new one has."""
+    monkeypatch.setattr("kvterrace.kvstore.tiers.nvme.safety.MARK_DELAY_S", 0.01)
+    for seed in range(12):
+        run = Run()
+        run.open()
+        await run.put(range(6))
+        await run.flush()
+        newer = [dataclasses.replace(record(n), retention=Retention(priority=99), replace=True) for n in range(6)]
+        assert await run.tier.put(newer, deadline_s=DEADLINE_S) == [Stored()] * 6
+        await asyncio.sleep(0.05)
+        run.disk.power_cut(run.mount, random.Random(seed))
+        await run.close()
+        await reopen(run.disk, run.flushed, lossy=False)
 
 
 @pytest.mark.parametrize("operation", ["preadv", "open_segment", "lock", "listdir", "mkdir", "size", "truncate"])
