@@ -22,6 +22,7 @@ from .config import default_uds, parse_size
 from .errors import KvterraceError
 from .placement.admission import ADMISSIONS
 from .placement.policies import DEFAULT_POLICY, POLICY_NAMES, make_policy
+from .service.admin import NoSidecar, fetch_status
 from .service.channel import open_channel
 from .service.stub import trace_call
 from .sim.capacity import Capacity, parse_capacity
@@ -35,6 +36,7 @@ from .sim.trace import read_trace
 # Of Llama 3.1 8B in bfloat16: 32 layers, 8 KV heads of 128, keys and values. Only a default, and said in every report.
 DEFAULT_TOKEN_BYTES = 128 << 10
 CHART_WIDTH = 100
+CALL_TIMEOUT_S = 3.0
 MODES = {"inclusive": False, "exclusive": True}
 
 T = TypeVar("T")
@@ -147,31 +149,29 @@ def capture_command(
     """Write down what a sidecar is asked for, as salted hashes, until Ctrl-C or the limit given."""
     with _reported("capture"):
         done, ended = asyncio.run(_capture(address or f"unix:{default_uds()}", out, seconds, requests))
-        lost = f"; {done.lost:,} more were lost, since they came faster than they could be written" if done.lost else ""
+        lost = f"; {done.lost:,} more came too fast and were lost" if done.lost else ""
         typer.echo(f"{done.requests:,} requests in {out}{lost}")
         if ended:
             _fail("capture", ended, 1)
 
 
 async def _capture(address: str, out: Path, seconds: float | None, requests: int | None) -> tuple[Captured, str]:
-    """What was captured, and how the stream failed, if it did."""
-    done, ended = Captured(), ""
-
-    def keep(now: Captured) -> None:
-        nonlocal done
-        done = now
-
-    loop, limit = asyncio.get_running_loop(), asyncio.timeout(seconds)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, lambda: limit.reschedule(loop.time()))
+    """What was captured, and how the stream failed, if it did. NoSidecar before anything is written."""
+    done, loop = Captured(), asyncio.get_running_loop()
+    await fetch_status(address, check=False, timeout_s=CALL_TIMEOUT_S)
     async with open_channel(address) as channel:
         with open_out(out) as file:
+            typer.echo(f"capturing from {address}; Ctrl-C ends it", err=True)
             try:
-                await capture(trace_call(channel), file, limit, requests=requests, progress=keep)
+                async with asyncio.timeout(seconds) as limit:
+                    for number in (signal.SIGINT, signal.SIGTERM):
+                        loop.add_signal_handler(number, lambda: limit.reschedule(loop.time()))
+                    await capture(trace_call(channel), file, done, requests=requests)
+            except TimeoutError:
+                pass
             except grpc.aio.AioRpcError as error:
-                gone = error.code() is grpc.StatusCode.UNAVAILABLE
-                ended = f"no sidecar answers at {address}" if gone else error.details() or error.code().name
-    return done, ended
+                return done, f"the sidecar at {address} went away: {error.details() or error.code().name}"
+    return done, ""
 
 
 def _speeds(prefill_tokens_per_s: float, dram_bytes_per_s: str, nvme_bytes_per_s: str) -> Speeds:
@@ -261,6 +261,8 @@ def _reported(command: str) -> Generator[None]:
     """A user's mistake ends in one line."""
     try:
         yield
+    except NoSidecar as error:
+        _fail(command, str(error), 1)
     except (KvterraceError, ValueError) as error:
         _fail(command, str(error), 2)
 

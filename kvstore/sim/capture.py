@@ -4,11 +4,10 @@ The sidecar sends salted hashes, another salt for each capture: no token leaves 
 It does not know how long answers become, so `output_length` is 0.
 """
 
-import asyncio
 import contextlib
 import gzip
 import json
-from collections.abc import AsyncIterable, Callable, Generator
+from collections.abc import AsyncIterable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -45,25 +44,16 @@ def trace_line(event: pb.TraceEvent) -> bytes:
 
 
 async def capture(
-    events: AsyncIterable[pb.TraceEvent],
-    out: Out,
-    limit: asyncio.Timeout,
-    *,
-    requests: int | None = None,
-    progress: Callable[[Captured], None] = lambda done: None,
-) -> Captured:
-    """Write events to `out` until `limit` is over, so many requests are written, or the stream ends."""
-    done = Captured()
-    with contextlib.suppress(TimeoutError):
-        async with limit:
-            async for event in events:
-                out.write(trace_line(event))
-                done.requests += 1
-                done.lost += event.lost
-                progress(done)
-                if done.requests == requests:
-                    break
-    return done
+    events: AsyncIterable[pb.TraceEvent], out: Out, done: Captured, *, requests: int | None = None
+) -> None:
+    """Write events to `out`, counting in `done`, until so many requests are written or the stream ends; cancel it to
+    end it earlier, between two lines."""
+    async for event in events:
+        out.write(trace_line(event))
+        done.requests += 1
+        done.lost += event.lost
+        if done.requests == requests:
+            return
 
 
 @contextlib.contextmanager

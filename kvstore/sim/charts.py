@@ -49,10 +49,13 @@ def terminal_chart(study: Study, width: int, height: int = 18) -> str:
     figure: Any = plotext.figure
     figure.clear()
     figure.plot_size(width, height)
-    figure.theme("clear")
+    figure.theme("simple")  # no background: terminals are dark, or light
     for marker, (name, curve) in zip(_markers(len(found)), found.items(), strict=True):
         x, y = [math.log10(blocks) for blocks, _, _ in curve], [100 * rate for _, _, rate in curve]
         figure.draw(figure.signal(x, y, marker=marker).lines().label(f" {name}"))
+    lowest = min(100 * rate for curve in found.values() for _, _, rate in curve)
+    corner = {"x": math.log10(points[-1][0]), "y": lowest}  # below the curves' ends: hit rates rise to the right
+    figure.legend(**corner, ha="right", va="bottom", relative=True)
     figure.title("% of tokens hit, by DRAM capacity")
     figure.ruler("x").ticks([math.log10(blocks) for blocks, _, _ in points], [text for _, text, _ in points])
     return str(figure.build())

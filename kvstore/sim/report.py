@@ -194,8 +194,9 @@ def run_table(study: Study, run: Run) -> Table:
 def study_table(study: Study) -> Table:
     """Many replays, a line a capacity; token hit rates by policy, and the ceilings."""
     policies = list(dict.fromkeys(run.policy for run in study.runs))
+    nvme = any(run.nvme for run in study.runs)
     table = Table(title="tokens hit", title_justify="left")
-    for name in ("DRAM", "NVMe", "blocks", *policies, "hindsight", "infinite"):
+    for name in ("DRAM", *(["NVMe"] if nvme else []), "blocks", *policies, "hindsight", "infinite"):
         table.add_column(name, justify="right")
     for group in _by_capacity(study.runs):
         rates = {run.policy: f"{run.outcome.token_hit_rate:.2%}" for run in group}
@@ -203,7 +204,7 @@ def study_table(study: Study) -> Table:
         blocks = first.dram.blocks + (first.nvme.blocks if first.nvme else 0)
         table.add_row(
             first.dram.text,
-            first.nvme.text if first.nvme else "-",
+            *([first.nvme.text] if first.nvme else []),
             f"{blocks:,}",
             *(rates[policy] for policy in policies),
             f"{first.optimum.token_hit_rate:.2%}",

@@ -15,7 +15,6 @@ from ...radix import SEED_BYTES, EvictionPolicy, Match, PrefixIndex
 from ..residents import ABSENT
 from ..room import VICTIM_RUN, evict_coldest
 
-
 _NOTHING = Match(np.empty(0, dtype=np.int32), 0)
 
 

@@ -1,4 +1,4 @@
-"""What a replay counts: each token once, bytes where they move, seconds by the speeds given; admission and mode felt."""
+"""What a replay counts: tokens once, bytes where they move, seconds by the speeds given; admission and mode felt."""
 
 import numpy as np
 import pytest
