@@ -50,6 +50,7 @@ class Log:
         self._tasks: set[asyncio.Task[None]] = set()
         self._upkeep: set[asyncio.Task[None]] = set()  # those that cut or remove files
         self._stopping = False
+        self._over = False  # nothing is started any more
 
     # What recovery finds (before there is an event loop) --------------------------------------------------------------
 
@@ -233,7 +234,7 @@ class Log:
 
     def _seal_when_done(self, segment: Segment) -> None:
         writing = segment.writing
-        if writing is None or not writing.closed or writing.pending:
+        if writing is None or not writing.closed or writing.pending or self._over:
             return
         if segment.live:
             self._upkeep.add(self.spawn(self._sealed(segment)))
@@ -273,11 +274,10 @@ class Log:
             segment.doomed = True
             await self._unlink(segment)
 
-    @staticmethod
-    def _is_dead(segment: Segment) -> bool:
+    def _is_dead(self, segment: Segment) -> bool:
         writing = segment.writing
         busy = writing is not None and (writing.pending or not writing.closed)
-        return not (segment.live or segment.readers or busy or segment.doomed)
+        return not (segment.live or segment.readers or busy or segment.doomed or self._over)
 
     async def _unlink(self, segment: Segment) -> None:
         handle = segment.writing.handle if segment.writing is not None else None
@@ -361,9 +361,15 @@ class Log:
         """Seal, mark and remember what there is. May be cancelled, and then the next start has more to read."""
         self._stopping = True
         self.reclaimer.stop()
-        self._close_open()
-        while self._tasks:
-            await asyncio.wait(list(self._tasks))
-        self.device.save_budget()
-        await self.safety.stop()
-        await self.device.keeper.drain()
+        try:
+            self._close_open()
+            while self._tasks:
+                await asyncio.wait(list(self._tasks))
+            self.device.save_budget()
+            await self.safety.stop()
+            await self.device.keeper.drain()
+        finally:
+            self._over = True
+            self.safety.end()
+            for task in self._tasks:
+                task.cancel()

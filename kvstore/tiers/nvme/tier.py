@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from ....proto import PAGE_BYTES
-from ..base import Got, Put, Record, Rejected, Usage, Wanted
+from ..base import Got, Miss, Put, Record, Rejected, Usage, Wanted
 from ..codec import RAW, Codec
 from .device import Options
 from .files import Files, OsFiles
@@ -107,6 +107,8 @@ class NvmeTier:
 
     async def get(self, wanted: Sequence[Wanted], *, deadline_s: float) -> list[Got]:
         """As Tier.get. A call that is cancelled ends when no device touches `into` any more."""
+        if self._closed:
+            return [Miss() for _ in wanted]
         return await self._reads.get(wanted, deadline_s=deadline_s)
 
     async def put(self, records: Sequence[Record], *, deadline_s: float) -> list[Put]:
@@ -177,7 +179,8 @@ class NvmeTier:
         return max(each.read_pace.bytes_s for each in devices), max(each.write_pace.bytes_s for each in devices)
 
     async def close(self) -> None:
-        """Write what a quick start needs, unlock the paths. Within CLOSE_S, whatever the devices do."""
+        """Write what a quick start needs, unlock the paths. Within CLOSE_S and a second, whatever the devices do; paths
+        of which one hangs stay locked until the process ends."""
         if self._closed:
             return
         self._closed = True
@@ -185,10 +188,12 @@ class NvmeTier:
         _, late = await asyncio.wait(work, timeout=CLOSE_S)
         for task in late:
             task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=1.0)
         for home in self._logs:
             home.device.stop()
         self._index.clear()
-        for lock in self._locks:
+        for lock in self._locks if not late else ():  # a write that hangs must not meet another owner's
             with contextlib.suppress(OSError):  # a device that is gone holds no lock
                 self._options.files.close(lock)
 
