@@ -1,6 +1,6 @@
 """RecordIndex: where each key's record is, over all devices. Owned by the event loop.
 
-A locator is one number, a segment's slot and an ordinal in it: with its key about 200 bytes a block, segment columns
+A locator is one number, a segment's slot and an ordinal in it: with its key about 180 bytes a block, segment columns
 included. Invariant: a locator's record is live, and every live record (of segments that count) has its locator.
 """
 
