@@ -25,7 +25,7 @@ from .placement.policies import DEFAULT_POLICY, POLICY_NAMES, make_policy
 from .service.admin import NoSidecar, fetch_status
 from .service.channel import open_channel
 from .service.stub import trace_call
-from .sim.capacity import Capacity, parse_capacity
+from .sim.capacity import Capacity, parse_capacity, parse_nvme_capacity
 from .sim.capture import Captured, capture, open_out
 from .sim.charts import check_out, terminal_chart, write_chart
 from .sim.outcome import Setup, Speeds
@@ -206,7 +206,7 @@ def _run(
     admit, exclusive = ADMISSIONS[_known("--admission", admission, ADMISSIONS)], MODES[_known("--mode", mode, MODES)]
     size = study.block_bytes
     sizes = dict.fromkeys(_checked("--dram", lambda text=text: parse_capacity(text, size)) for text in drams)
-    below: Capacity | None = _checked("--nvme", lambda: parse_capacity(nvme, size)) if nvme else None
+    below: Capacity | None = _checked("--nvme", lambda: parse_nvme_capacity(nvme, size)) if nvme else None
     requests = len(study.trace.requests)
     total = requests * len(sizes) * len(policies)
     with _progress("simulating") as advance:

@@ -1,9 +1,14 @@
 """Capacities as a person gives them: a size of memory, or a number of blocks of the trace."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from ...proto import PAGE_BYTES
 from ..config import parse_size
+from ..tiers.nvme.log import LIVE_SHARE
+
+SEGMENT_BYTES = 256 << 20  # NvmeTier's, unless it is told otherwise
 
 _BLOCKS = re.compile(r"\s*(\d+)\s*blocks?\s*")
 
@@ -21,13 +26,19 @@ class Capacity:
 
 def parse_capacity(text: str, block_bytes: int) -> Capacity:
     """Of "8GiB" or "5859blocks". ValueError says what is wrong; a size that holds no block is."""
+    return _parse(text, block_bytes, lambda size: size // block_bytes)
+
+
+def parse_nvme_capacity(text: str, block_bytes: int) -> Capacity:
+    """The same of an NVMe path, where a part of a size goes to record headers, to segments being written and to
+    garbage that waits for being reclaimed. A number of blocks is that of live ones."""
+    record_bytes = PAGE_BYTES - (-block_bytes // PAGE_BYTES) * PAGE_BYTES
+    return _parse(text, block_bytes, lambda size: int((size - 2 * SEGMENT_BYTES) * LIVE_SHARE) // record_bytes)
+
+
+def _parse(text: str, block_bytes: int, fit: Callable[[int], int]) -> Capacity:
     found = _BLOCKS.fullmatch(text)
-    if found is not None:
-        blocks = int(found[1])
-        if not blocks:
-            raise ValueError("0 blocks are no capacity")
-        return Capacity(text.strip(), blocks)
-    size = parse_size(text)
-    if size < block_bytes:
-        raise ValueError(f"{text!r} is less than one block of {block_bytes} bytes")
-    return Capacity(text.strip(), size // block_bytes)
+    blocks = int(found[1]) if found is not None else fit(parse_size(text))
+    if blocks < 1:
+        raise ValueError(f"{text!r} has no room for a block of {block_bytes} bytes")
+    return Capacity(text.strip(), blocks)

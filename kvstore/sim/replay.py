@@ -30,10 +30,9 @@ class Replay:
         self._admission = None if setup.admission is AdmitAll else setup.admission()  # None: no need to ask
         self._block_seconds: list[float] = []
         self._block_load_s = self._cost.load_s("nvme", setup.block_bytes)
-        self.dram = Shelf(
-            "dram", setup.dram_blocks, policy=self._dram_policy, clock=self._clock, marked=setup.nvme_blocks > 0
-        )
-        self.nvme = Shelf("nvme", setup.nvme_blocks, policy=self._nvme_policy, clock=self._clock)
+        tiered = setup.nvme_blocks > 0
+        self.dram = Shelf("dram", setup.dram_blocks, policy=self._policy, clock=self._clock, marked=tiered)
+        self.nvme = Shelf("nvme", setup.nvme_blocks, policy=self._policy, clock=self._clock)
 
     def step(self, request: Request) -> tuple[int, int]:
         """One request, from acquire to commit; the blocks it found in DRAM, and those it got from NVMe after them."""
@@ -163,11 +162,8 @@ class Replay:
             known.append(self._cost.compute_s(len(known) * tokens, tokens))
         return known[ordinal]
 
-    def _dram_policy(self) -> EvictionPolicy:
+    def _policy(self) -> EvictionPolicy:
         return self._setup.policy(self._block_s)
-
-    def _nvme_policy(self) -> EvictionPolicy:
-        return self._setup.policy(lambda ordinal: 0.0)  # as in Depot
 
     def _clock(self) -> float:
         return self._now

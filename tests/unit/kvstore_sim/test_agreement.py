@@ -12,6 +12,7 @@ from kvterrace.kvstore.placement.policies import POLICY_NAMES, make_policy
 from kvterrace.kvstore.sim.replay import Replay
 from kvterrace.kvstore.store import Below, Store
 from kvterrace.kvstore.tiers import DramTier, Rejected, Usage
+from kvterrace.kvstore.tiers.nvme import NvmePath, NvmeTier
 from kvterrace.proto import BlockLayout, Namespace
 
 pytestmark = pytest.mark.unit
@@ -113,5 +114,15 @@ def test_with_nvme_below_hits_what_a_store_hits(
     run.check()
     below = Below(tier=Shelf(nvme), admission=ADMISSIONS[admission](), exclusive=exclusive, backlog_share=1.0)
     theirs = asyncio.run(run_store(trace, dram, policy, below))
+    assert ours == theirs
+    assert run.outcome.hit_blocks["nvme"] > 0
+
+
+def test_on_a_real_disk_it_is_the_same(trace_of, setup_of, rows_of, tmp_path):
+    trace = trace_of(rows_of.conversations(9, 100))
+    run = Replay(setup_of(40, 100_000))
+    ours = [run.step(request) for request in trace.requests]
+    tier = NvmeTier.open([NvmePath(tmp_path / "nvme", 64 << 20, min_free_bytes=0)], segment_bytes=1 << 20)
+    theirs = asyncio.run(run_store(trace, 40, "lru", Below(tier=tier, backlog_share=1.0)))
     assert ours == theirs
     assert run.outcome.hit_blocks["nvme"] > 0

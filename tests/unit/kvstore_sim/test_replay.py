@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from kvterrace.kvstore.placement import CostBased, SecondHit
 from kvterrace.kvstore.placement.policies import POLICY_NAMES
-from kvterrace.kvstore.sim.capacity import parse_capacity
+from kvterrace.kvstore.sim.capacity import parse_capacity, parse_nvme_capacity
 from kvterrace.kvstore.sim.outcome import Speeds
 from kvterrace.kvstore.sim.replay import Replay, replay
+from kvterrace.kvstore.tiers.nvme.log import LIVE_SHARE
 
 pytestmark = pytest.mark.unit
 
@@ -120,3 +121,10 @@ def test_capacities_are_sizes_or_blocks(text, blocks):
 def test_a_capacity_that_holds_nothing_is_refused(text):
     with pytest.raises(ValueError):
         parse_capacity(text, 4 << 20)
+
+
+def test_an_nvme_path_holds_less_than_its_size_but_the_blocks_one_asks_for():
+    assert parse_nvme_capacity("10GiB", 4 << 20).blocks == int(9.5 * 2**30 * LIVE_SHARE) // ((4 << 20) + 4096)
+    assert parse_nvme_capacity("100blocks", 4 << 20).blocks == 100
+    with pytest.raises(ValueError, match="no room"):
+        parse_nvme_capacity("512MiB", 4096)

@@ -105,8 +105,8 @@ def test_the_terminal_chart_has_a_line_for_each_policy(trace_of, rows_of, setup_
     ("arguments", "words"),
     [
         (["--dram", "lots"], "--dram: 'lots' is not a size"),
-        (["--dram", "1KiB"], "--dram: '1KiB' is less than one block"),
-        (["--dram", "1GiB", "--nvme", "0blocks"], "--nvme: 0 blocks"),
+        (["--dram", "1KiB"], "--dram: '1KiB' has no room for a block of 2097152 bytes"),
+        (["--dram", "1GiB", "--nvme", "0blocks"], "--nvme: '0blocks' has no room"),
         (["--dram", "1GiB", "--policy", "fifo"], "--policy: there is no 'fifo'; there are "),
         (["--dram", "1GiB", "--admission", "some"], "--admission: there is no 'some'; there are all"),
         (["--dram", "1GiB", "--mode", "both"], "--mode: there is no 'both'; there are inclusive, exclusive"),
