@@ -293,8 +293,10 @@ def write_and_kill(where: Path, book: Book, rng: random.Random) -> None:
     def work(pipe: int) -> None:
         asyncio.run(Writer(open_tier(where), pipe, int(seed * (1 << 32)), set(there)).run())
 
-    delay_s = rng.choice((rng.uniform(0.0, 0.03), rng.uniform(0.0, 0.4)))
     with forked(work) as (pid, pipe):
+        if rng.random() < 0.75:  # while it writes, else while it starts
+            select.select([pipe], [], [], ROUND_LIMIT_S)
+        delay_s = rng.choice((rng.uniform(0.0, 0.05), rng.uniform(0.0, 0.4)))
         journal, ended = drain(pipe, time.monotonic() + delay_s)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

@@ -33,6 +33,7 @@ DAILY_BYTES = 24 * SEGMENT_BYTES
 DAY_S = 86_400.0
 DEADLINE_S = 20.0
 PRIORITIES = (3, 97)
+CODECS = (RawCodec(), PlanesLz4())
 WAIT_S = 60.0  # for a verb: beyond it, it hangs
 
 numbers = st.integers(0, 79)
@@ -57,7 +58,7 @@ class Machine(RuleBasedStateMachine):
         self.tier: NvmeTier | None = None
         self.now = 1000.0
 
-    @initialize(codec=st.sampled_from([RawCodec(), PlanesLz4()]), what=st.tuples(*[st.booleans()] * 3))
+    @initialize(codec=st.sampled_from(CODECS), what=st.tuples(*[st.booleans()] * 3))
     def start(self, codec, what) -> None:
         """tight: the disk is no larger than the cap, so that min_free_bytes stops the tier. frail: bits flip."""
         budget, tight, frail = what
@@ -132,10 +133,12 @@ class Machine(RuleBasedStateMachine):
         self.now += seconds
         self._run(asyncio.sleep(0.002))
 
-    @rule()
-    def restart(self) -> None:
+    @rule(codec=st.sampled_from(CODECS))
+    def restart(self, codec) -> None:
+        """With another configuration perhaps: what is there is read as it was written."""
         self._run(self.tier.close())
         assert not self.mount.handles
+        self.codec = codec
         self._open()
 
     @rule()
