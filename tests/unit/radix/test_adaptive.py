@@ -1,14 +1,18 @@
 """The default policy: better than LRU where earlier hits tell something, LRU where they do not."""
 
+import gzip
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
-from kvterrace.radix import Adaptive, EvictionPolicy, Gdsf, Lru, PrefixIndex, pack_tokens
+from kvterrace.radix import Adaptive, EvictionPolicy, Gdsf, Lru, PrefixIndex, Retained, pack_tokens
 
 pytestmark = pytest.mark.unit
 
 Prompts = list[list[int]]
+TRACES = Path(__file__).parents[4] / "shared" / "traces"
 
 
 class Ids:
@@ -87,6 +91,25 @@ def test_where_earlier_hits_tell_something_it_is_better(
 def test_traffic_that_changes_as_fast_as_the_judge_learns_costs_little() -> None:
     prompts = turns(np.random.default_rng(18), Ids(), 2000)
     assert hit_share(prompts, 250, Adaptive()) >= hit_share(prompts, 250, Lru()) - 0.015
+
+
+@pytest.mark.parametrize(
+    ("name", "capacity", "lru", "gain"),
+    [
+        ("mooncake_conversation_trace", 5859, 0.1361, 0.02),
+        ("lmcache_agents_256B", 200, 0.7498, -0.002),
+        ("lmcache_agents_256B", 500, 0.8955, -0.002),
+        ("lmcache_agents_256B", 1000, 0.8985, -0.002),
+    ],
+)
+def test_published_traces(name: str, capacity: int, lru: float, gain: float) -> None:
+    """All capacities, and all traces: `make bench ONLY=policy`."""
+    path = TRACES / f"{name}.jsonl.gz"
+    if not path.exists():
+        pytest.skip("the traces are not on this machine")
+    with gzip.open(path, "rt") as lines:
+        prompts: Prompts = [json.loads(line)["hash_ids"][:capacity] for line in lines]
+    assert hit_share(prompts, capacity, Retained(Adaptive())) >= lru + gain
 
 
 def test_where_they_mislead_it_is_lru_and_comes_back_to_it() -> None:
