@@ -1,7 +1,7 @@
 """Segment: one append-only file of records, and what memory knows of it.
 
-Owned by the event loop. A record has an ordinal, its place in the columns; about 60 bytes a record here, the same again
-for its key. `size_bytes` is what the file takes, from the moment it is made. A dead record keeps its place until the
+Owned by the event loop. A record has an ordinal, its place in the columns: 28 bytes a record, beside its key.
+`size_bytes` is what the file takes, from the moment it is made. A dead record keeps its place until the
 file goes; its bit on the disk follows when the dirty bitmap pages are written.
 """
 

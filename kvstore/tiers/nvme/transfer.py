@@ -2,6 +2,7 @@
 answers for each one apart. No state, nothing shared: what they are given is theirs until they return.
 """
 
+import ctypes
 import errno
 import logging
 from collections.abc import Callable, Sequence
@@ -85,22 +86,24 @@ def read_records(opener: Opener, path: Path, segment: int, parts: Sequence[Readi
 def _read_run(
     files: Files, handle: int, segment: int, parts: Sequence[Reading], scratch: Scratch, outcome: Outcome
 ) -> list[Got]:
+    directs = [_is_direct(part) for part in parts]
     heads = scratch.take("head", sum(part.head_pages for part in parts))
-    bounce = scratch.take("body", sum(0 if _is_direct(part) else part.stored_pages for part in parts))
+    bounced = sum(part.stored_pages for part, direct in zip(parts, directs, strict=True) if not direct)
+    bounce = scratch.take("body", bounced)
     views: list[memoryview] = []
-    placed: list[tuple[memoryview, memoryview]] = []
+    placed: list[tuple[memoryview, memoryview | None]] = []
     head_at = body_at = 0
-    for part in parts:
+    for part, direct in zip(parts, directs, strict=True):
         head = heads[head_at : head_at + part.head_pages * PAGE_BYTES]
         head_at += len(head)
         size = part.stored_pages * PAGE_BYTES
-        if _is_direct(part):
+        if direct:
             body = part.wanted.into.data[:size]
         else:
             body = bounce[body_at : body_at + size]
             body_at += size
         views += (head, body)
-        placed.append((head, body))
+        placed.append((head, None if direct else body))
     try:
         filled = fill(files, handle, views, parts[0].page)
     except OSError as error:
@@ -123,11 +126,14 @@ def _is_direct(part: Reading) -> bool:
 
 def is_aligned(memory: U8) -> bool:
     """Whether it begins at a page."""
-    return memory.__array_interface__["data"][0] % PAGE_BYTES == 0
+    if not memory.flags.writeable:
+        return memory.__array_interface__["data"][0] % PAGE_BYTES == 0
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory.data)) % PAGE_BYTES == 0  # ten times as fast
 
 
-def _judge(part: Reading, segment: int, head: memoryview, body: memoryview) -> Got:
-    """The answer for a record that was read, whose block is in `into` when it is a Hit."""
+def _judge(part: Reading, segment: int, head: memoryview, body: memoryview | None) -> Got:
+    """The answer for a record that was read, whose block is in `into` when it is a Hit. body: its stored bytes; None =
+    they are there already."""
     wanted = part.wanted
     found = RecordHeader.unpack(head)
     if found is None or found[0].segment != segment or found[0].key != padded(wanted.key):
@@ -139,9 +145,9 @@ def _judge(part: Reading, segment: int, head: memoryview, body: memoryview) -> G
     if pages(header.stored_bytes) != part.stored_pages or header.codec != part.codec:
         return Failed("corrupt")
     into = wanted.into.data[: wanted.block_bytes]
-    if header.codec:
+    if body is not None and header.codec:
         return _decode(header, body[: header.stored_bytes], wanted.into[: wanted.block_bytes])
-    if not _is_direct(part):
+    if body is not None:
         into[:] = body[: wanted.block_bytes]
     return Hit(header.block_checksum) if xxhash.xxh3_64_intdigest(into) == header.block_checksum else Failed("corrupt")
 
@@ -181,12 +187,13 @@ class Storing:
 def write_records(files: Files, handle: int, page: int, parts: Sequence[Storing], scratch: Scratch) -> list[bool]:
     """Write records one after another from `page` on, straight from payloads that are page-aligned. False for each
     whose payload does not fit its checksum: its place stays without a header. OSError: none of them is there."""
+    bounced = [_bounced_pages(part) for part in parts]
     heads = scratch.take("head", sum(part.header.header_pages for part in parts))
-    bounce = scratch.take("body", sum(_bounced_pages(part) for part in parts))
+    bounce = scratch.take("body", sum(bounced))
     views: list[memoryview] = []
     good: list[bool] = []
     head_at = body_at = 0
-    for part in parts:
+    for part, bounced_pages in zip(parts, bounced, strict=True):
         head = heads[head_at : head_at + part.header.header_pages * PAGE_BYTES]
         head_at += len(head)
         size = pages(part.header.stored_bytes) * PAGE_BYTES
@@ -196,7 +203,7 @@ def write_records(files: Files, handle: int, page: int, parts: Sequence[Storing]
             part.header.pack_into(head, part.record.tokens)
         else:
             head[:] = bytes(len(head))
-        if _bounced_pages(part):
+        if bounced_pages:
             body = bounce[body_at : body_at + size]
             body[: part.header.stored_bytes] = block if part.stored is None else part.stored
             body_at += size
