@@ -1,8 +1,8 @@
 """Acquire of a 2,048-token prefix that is on NVMe alone, against a plain O_DIRECT reader of the same bytes.
 
 The store is in this process, so that the figure is of its own work: matching, making room in DRAM, reading, verifying,
-entering the index, leasing. SmolLM2's float32 blocks, requests of 8 MiB, four in flight on either side, taking turns; the
-ratio is the median of the turns'. KVTERRACE_BENCH_DIR says where; without it, .cache/bench of this repository.
+entering the index, leasing. SmolLM2's float32 blocks, requests of 8 MiB, four in flight on either side, taking turns;
+the ratio is the median of the turns'. KVTERRACE_BENCH_DIR says where; without it, .cache/bench of this repository.
 """
 
 import asyncio

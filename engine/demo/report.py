@@ -11,7 +11,6 @@ from rich.table import Table
 
 from .client import Answer
 
-
 TIERS = ("hbm", "dram", "nvme", "computed")
 
 

@@ -1,8 +1,8 @@
 """The demo's script: start a sidecar and two replicas, ask the same questions in six states of the cache.
 
 The questions are first asked with nothing cached anywhere (between them everything is cleared), then again with the
-prefix in A's HBM, in the sidecar's DRAM, from replica B, from A after a restart, and from A after the sidecar was killed
-(SIGKILL) and started again, with the prefix on disk alone. Every answer must be the same text.
+prefix in A's HBM, in the sidecar's DRAM, from replica B, from A after a restart, and from A after the sidecar was
+killed (SIGKILL) and started again, with the prefix on disk alone. Every answer must be the same text.
 """
 
 import contextlib
