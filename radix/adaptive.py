@@ -103,7 +103,7 @@ class Adaptive:
                 best, leaf, used, hits = time + worth * each, front, time, each
         if leaf < 0 or limit == 1:
             return leaf, 1
-        tips = self._leaves.tips(leaf, min(limit, RUN))
+        tips = self._leaves.tips(leaf, min(limit, RUN)).astype(np.intp)
         return leaf, leading(
             (self._columns["adaptive.used"][tips] == used) & (self._columns["adaptive.hits"][tips] == hits)
         )

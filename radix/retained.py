@@ -68,6 +68,9 @@ class Retained:
         self._policy.retained(blocks)
 
     def offer(self, leaf: int) -> None:
+        if self._rest.all:
+            self._policy.offer(leaf)
+            return
         tail = self._leaves.tail(leaf)
         if tail < 0:
             return
