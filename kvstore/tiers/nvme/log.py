@@ -219,7 +219,7 @@ class Log:
         if not self.has_room():
             return "full" if self.reclaimer.affordable else "budget"
         opened = await self.create(self.options.segment_bytes, self.tally)
-        while opened == "full" and await self.settled():
+        while opened == "full" and await self.settled() and self.has_room():
             opened = await self.create(self.options.segment_bytes, self.tally)
         if isinstance(opened, Segment):
             self._open = opened

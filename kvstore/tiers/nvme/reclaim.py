@@ -67,6 +67,7 @@ class Reclaimer:
 
     async def _pass(self) -> bool:
         """Empty some segments. False: nothing to gain, or the device or the budget does not let us."""
+        self.affordable = True
         victims = self._choose()
         if not victims:
             return False

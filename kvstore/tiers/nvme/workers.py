@@ -18,8 +18,12 @@ from ....proto import PAGE_BYTES
 T = TypeVar("T")
 
 
+MAX_KEPT_BYTES = 16 << 20
+
+
 class Scratch:
-    """Page-aligned memory of one thread, kept between jobs. What is handed out is overwritten by the next job."""
+    """Page-aligned memory of one thread, kept between jobs unless it is unusually large. What is handed out is
+    overwritten by the next job."""
 
     def __init__(self) -> None:
         self._areas: dict[str, memoryview] = {}
@@ -29,7 +33,9 @@ class Scratch:
         size = count * PAGE_BYTES
         area = self._areas.get(name)
         if area is None or len(area) < size:
-            area = self._areas[name] = aligned(size)
+            area = aligned(size)
+            if size <= MAX_KEPT_BYTES:
+                self._areas[name] = area
         return area[:size]
 
 

@@ -8,6 +8,7 @@ import asyncio
 import errno
 from collections.abc import Sequence
 from functools import partial
+from typing import TypeAlias
 
 import xxhash
 
@@ -22,6 +23,9 @@ from .requests import MAX_PARTS, WriteRequest, end_of_all, let_go
 from .segment import Segment, empty_bytes, record_cost
 from .transfer import Storing, padded, write_records
 from .workers import Scratch
+
+Encoded: TypeAlias = tuple[bytes | None, int]
+"""(stored bytes, their checksum); None = the payload as it is."""
 
 
 class WritePath:
@@ -136,10 +140,10 @@ class WritePath:
     async def _write(self, request: WriteRequest, answers: list[Put | None]) -> None:
         log = request.log
         try:
-            stored = await self._encode(request)
-            if stored is None or request.abandoned:
+            encoded = await self._encode(request)
+            if encoded is None or request.abandoned:
                 return
-            parts = [self._storing(record, each) for record, each in zip(request.records, stored, strict=True)]
+            parts = [self._storing(record, each) for record, each in zip(request.records, encoded, strict=True)]
             count = sum(part.pages for part in parts)
             place = await log.place(count, sum(cost[1] for cost in request.costs))
             if isinstance(place, str):
@@ -160,21 +164,25 @@ class WritePath:
             for cost in request.costs:
                 log.expect(-cost[0], -cost[1])
 
-    async def _encode(self, request: WriteRequest) -> "Sequence[bytes | None] | None":
-        """What the codec makes of each payload; None: given up."""
+    async def _encode(self, request: WriteRequest) -> Sequence[Encoded] | None:
+        """What the codec makes of each payload, and its checksum; None: given up."""
         codec, records = self._options.codec, request.records
         if codec.ident == RAW.ident:
-            return [None] * len(records)
+            return [(None, record.checksum) for record in records]
 
-        def run(_: Scratch) -> "list[bytes | None]":
-            return [codec.encode(record.payload[: record.block_bytes], record.itemsize) for record in records]
+        def run(_: Scratch) -> list[Encoded]:
+            encoded: list[Encoded] = []
+            for record in records:
+                stored = codec.encode(record.payload[: record.block_bytes], record.itemsize)
+                encoded.append((stored, record.checksum if stored is None else xxhash.xxh3_64_intdigest(stored)))
+            return encoded
 
         job = request.job = request.log.device.write(run)
         await asyncio.wait([job.future])
         return None if job.future.cancelled() else job.future.result()
 
-    def _storing(self, record: Record, stored: bytes | None) -> Storing:
-        checksum = record.checksum if stored is None else xxhash.xxh3_64_intdigest(stored)
+    def _storing(self, record: Record, encoded: Encoded) -> Storing:
+        stored, checksum = encoded
         header = RecordHeader(
             hash_id=HASH_IDS[record.hash_name],
             codec=RAW.ident if stored is None else self._options.codec.ident,
