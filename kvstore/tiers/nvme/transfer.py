@@ -116,6 +116,7 @@ def _read_run(
         return [got for part in parts for got in _read_run(files, handle, segment, [part], scratch, outcome)]
     if filled < sum(part.pages for part in parts):
         return [Failed("corrupt")]
+    scratch.end_turn()
     return [_judge(part, segment, head, body) for part, (head, body) in zip(parts, placed, strict=True)]
 
 

@@ -25,8 +25,10 @@ class Scratch:
     """Page-aligned memory of one thread, kept between jobs unless it is unusually large. What is handed out is
     overwritten by the next job."""
 
-    def __init__(self) -> None:
+    def __init__(self, turns: threading.Semaphore) -> None:
         self._areas: dict[str, memoryview] = {}
+        self._turns = turns
+        self._has_turn = False
 
     def take(self, name: str, count: int) -> memoryview:
         """`count` pages, of any content."""
@@ -37,6 +39,17 @@ class Scratch:
             if size <= MAX_KEPT_BYTES:
                 self._areas[name] = area
         return area[:size]
+
+    def take_turn(self) -> None:
+        """Wait until this thread may use the device."""
+        self._turns.acquire()
+        self._has_turn = True
+
+    def end_turn(self) -> None:
+        """The device is not needed any more: another thread may use it while this one computes."""
+        if self._has_turn:
+            self._has_turn = False
+            self._turns.release()
 
 
 def aligned(size: int) -> memoryview:
@@ -95,10 +108,12 @@ class Job(Generic[T]):
 
 
 class Workers:
-    """Up to `count` threads, started when first needed."""
+    """Up to `count` jobs at the device at once. Threads are started when first needed; `helpers` more of them take over
+    while others still compute after their turn."""
 
-    def __init__(self, count: int, name: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._count = count
+    def __init__(self, count: int, name: str, clock: Callable[[], float] = time.monotonic, *, helpers: int = 0) -> None:
+        self._count = count + helpers
+        self._turns = threading.Semaphore(count)
         self._name = name
         self._clock = clock
         self._queue: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
@@ -133,7 +148,13 @@ class Workers:
             self._queue.put(None)
 
     def _serve(self) -> None:
-        scratch = Scratch()
-        while (job := self._queue.get()) is not None:
+        scratch = Scratch(self._turns)
+        while True:
+            scratch.take_turn()  # before a job is chosen: what waits for the device can still be cancelled
+            job = self._queue.get()
+            if job is None:
+                scratch.end_turn()
+                return
             job.work(scratch, self._clock)
+            scratch.end_turn()
             del job  # it holds the caller's memory
