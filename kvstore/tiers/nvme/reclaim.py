@@ -7,7 +7,6 @@ readers go on meanwhile. A kill in between leaves both copies, and recovery keep
 """
 
 import asyncio
-import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -17,8 +16,6 @@ from .transfer import Moved, Unreadable, move_records
 
 if TYPE_CHECKING:
     from .log import Log
-
-log = logging.getLogger(__name__)
 
 MIN_GAIN = 1 / 16  # of what is read: to gain less is to wear the device out for nothing
 
