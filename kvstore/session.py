@@ -123,7 +123,6 @@ class Session:
         began = loop.time()
         match, below = space.index.match(tokens), self._below(tokens)
         flights, short = promoter.begin(space, tokens, match, below, urgent=True)
-        self._shared.demoter.cool(space)
         try:
             reason = await promoter.wait(flights, deadline_s) or short
             if self.closed:
