@@ -13,8 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..proto import PAGE_BYTES, RetentionRange
-from ..radix import Match
+from ..proto import RetentionRange
+from ..proto.record import record_bytes
+from ..radix import TOKEN_BYTES, Match
 from .catalog import Catalog
 from .placement.cost import IoCost
 from .placement.policies import MakePolicy
@@ -146,7 +147,9 @@ class Depot:
 
     async def put(self, records: Sequence[Record], *, deadline_s: float) -> list[Put]:
         """As Tier.put, after making room. The caller pins in the catalog what the records hang under."""
-        await self._make_room(sum(_record_bytes(record.block_bytes) for record in records))
+        await self._make_room(
+            sum(record_bytes(record.block_bytes, len(record.tokens) // TOKEN_BYTES) for record in records)
+        )
         with self._io.measure(self.name, "write", self._clock) as measured:
             answers = await self.tier.put(records, deadline_s=deadline_s)
             stored = zip(records, answers, strict=True)
@@ -184,7 +187,10 @@ class Depot:
         gone: list[bytes] = []
         while excess > 0:
             keys: list[bytes] = []
-            largest = min((_record_bytes(each.block_bytes) for each in self._catalogs.values() if len(each)), default=0)
+            largest = min(
+                (record_bytes(each.block_bytes, each.block_tokens) for each in self._catalogs.values() if len(each)),
+                default=0,
+            )
             if not largest:
                 break
 
@@ -224,12 +230,3 @@ class Depot:
         """AssertionError unless every catalog is sound and the tier has as many blocks as they say. O(blocks)."""
         for catalog in self._catalogs.values():
             catalog.check()
-
-
-def _record_bytes(block_bytes: int) -> int:
-    """What a record takes at most, its header included."""
-    return PAGE_BYTES - (-block_bytes // PAGE_BYTES) * PAGE_BYTES
-
-
-def _hit_bytes(wanted: Sequence[Wanted], answers: Sequence[Got]) -> int:
-    return sum(each.block_bytes for each, answer in zip(wanted, answers, strict=True) if isinstance(answer, Hit))

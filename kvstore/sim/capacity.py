@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...proto import PAGE_BYTES
+from ...proto.record import record_bytes
 from ..config import parse_size
 from ..tiers.nvme.log import LIVE_SHARE
 
@@ -32,8 +32,8 @@ def parse_capacity(text: str, block_bytes: int) -> Capacity:
 def parse_nvme_capacity(text: str, block_bytes: int) -> Capacity:
     """The same of an NVMe path, where a part of a size goes to record headers, to segments being written and to
     garbage that waits for being reclaimed. A number of blocks is that of live ones."""
-    record_bytes = PAGE_BYTES - (-block_bytes // PAGE_BYTES) * PAGE_BYTES
-    return _parse(text, block_bytes, lambda size: int((size - 2 * SEGMENT_BYTES) * LIVE_SHARE) // record_bytes)
+    record = record_bytes(block_bytes, 1)  # up to 976 tokens a block make no difference
+    return _parse(text, block_bytes, lambda size: int((size - 2 * SEGMENT_BYTES) * LIVE_SHARE) // record)
 
 
 def _parse(text: str, block_bytes: int, fit: Callable[[int], int]) -> Capacity:
