@@ -187,11 +187,9 @@ class Depot:
         gone: list[bytes] = []
         while excess > 0:
             keys: list[bytes] = []
-            largest = min(
-                (record_bytes(each.block_bytes, each.block_tokens) for each in self._catalogs.values() if len(each)),
-                default=0,
-            )
-            if not largest:
+            sizes = (record_bytes(each.block_bytes, each.block_tokens) for each in self._catalogs.values() if len(each))
+            smallest = min(sizes, default=0)
+            if not smallest:
                 break
 
             def evict(catalog: Catalog, count: int, into: list[bytes] = keys) -> int:
@@ -199,10 +197,10 @@ class Depot:
                 into += evicted
                 return len(evicted)
 
-            evict_coldest(list(self._catalogs.values()), -(-excess // largest), evict)
+            evict_coldest(list(self._catalogs.values()), -(-excess // smallest), evict)
             if not keys:
                 break
-            excess -= len(keys) * largest
+            excess -= len(keys) * smallest
             gone += keys
         if gone:
             self._counters.tier_evictions[self.name] += len(gone)
@@ -230,3 +228,7 @@ class Depot:
         """AssertionError unless every catalog is sound and the tier has as many blocks as they say. O(blocks)."""
         for catalog in self._catalogs.values():
             catalog.check()
+
+
+def _hit_bytes(wanted: Sequence[Wanted], answers: Sequence[Got]) -> int:
+    return sum(each.block_bytes for each, answer in zip(wanted, answers, strict=True) if isinstance(answer, Hit))
