@@ -215,7 +215,8 @@ class Residents:
     def evict(self, count: int) -> int:
         """Free up to `count` slots in the policy's order; how many it were."""
         removed = self.index.evict(count)
-        self._retire(removed, "capacity")
+        if removed:
+            self._retire(removed, "capacity")
         return len(removed)
 
     def evict_slab(self, slab: int) -> None:
