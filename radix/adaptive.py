@@ -104,13 +104,21 @@ class Adaptive:
         if leaf < 0 or limit == 1:
             return leaf, 1
         tips = self._leaves.tips(leaf, min(limit, RUN)).astype(np.intp)
+        if len(tips) == 1:
+            return leaf, 1
         return leaf, leading(
             (self._columns["adaptive.used"][tips] == used) & (self._columns["adaptive.hits"][tips] == hits)
         )
 
     def evicted(self, blocks: Sequence[int]) -> None:
+        facts = [self._columns[f"adaptive.{name}"] for name in ("name", "hits", "used")]
+        if len(blocks) == 1:
+            self._memory.add_one(*(column.item(blocks[0]) for column in facts))
+            facts[-1][blocks[0]] = -1
+            self._size -= 1
+            return
         numbers = np.array(blocks, dtype=np.intp)
-        self._memory.add(*(self._columns[f"adaptive.{name}"][numbers] for name in ("name", "hits", "used")))
+        self._memory.add(*(column[numbers] for column in facts))
         self._gone(numbers)
 
     def dropped(self, blocks: Numbers) -> None:

@@ -65,6 +65,8 @@ class Gdsf:
             return leaf, 1
         self._age = max(self._age, rank)
         tips = self._leaves.tips(leaf, min(limit, RUN))
+        if len(tips) == 1:
+            return leaf, 1
         return leaf, leading(self._columns["gdsf.rank"][tips] <= rank)
 
     def evicted(self, blocks: Sequence[int]) -> None:

@@ -30,7 +30,7 @@ Numbers = NDArray[np.int32]
 class PrefixIndex:
     """See the module. Costs, for a prompt of n blocks: match and insert O(n) memory comparison and copying, and
     O(branch points) in Python; lease O(branch points), 1 if the path is pinned; eviction O(log leaves) a block,
-    amortised. Memory: about 136 bytes a block of 16 tokens plus 0.7 KB a branch; 32 more a block once keys are asked.
+    amortised. Memory: about 145 bytes a block of 16 tokens plus 0.7 KB a branch; 32 more a block once keys are asked.
     """
 
     def __init__(

@@ -46,6 +46,8 @@ class Lru:
         if leaf < 0 or limit == 1:
             return leaf, 1
         tips = self._leaves.tips(leaf, min(limit, RUN))
+        if len(tips) == 1:
+            return leaf, 1
         return leaf, leading(self._columns["lru.rank"][tips] == rank)
 
     def evicted(self, blocks: Sequence[int]) -> None:

@@ -101,11 +101,12 @@ class S3Fifo:
         return leaf, 1
 
     def evicted(self, blocks: Sequence[int]) -> None:
-        numbers = np.array(blocks, dtype=np.int32)
-        self.dropped(numbers)
-        from_small = numbers[self._columns["s3.queue"][numbers] == _SMALL]
-        for name in self._columns["s3.path"][from_small].tolist():
-            self._ghosts.add(name)
+        queues, paths = self._columns["s3.queue"], self._columns["s3.path"]
+        for block in blocks:
+            queue: int = queues.item(block)
+            self._sizes[queue] -= 1
+            if queue == _SMALL:
+                self._ghosts.add(paths.item(block))
 
     def dropped(self, blocks: Numbers) -> None:
         from_main = int(self._columns["s3.queue"][blocks].sum())

@@ -134,6 +134,10 @@ def test_hits_are_remembered_of_blocks_that_left_but_only_on_the_same_path() -> 
     index.evict(3)
     back = index.insert(path, range(3)).blocks
     assert index.col("adaptive.hits")[back].tolist() == [3, 3, 3]
+    for _ in range(3):
+        index.evict(1)
+    back = index.insert(path, range(3)).blocks
+    assert index.col("adaptive.hits")[back].tolist() == [3, 3, 3], "one by one"
     index.evict(3)
     other = index.insert(pack_tokens([9, 2, 3]), range(3)).blocks
     assert index.col("adaptive.hits")[other].tolist() == [0, 0, 0]
