@@ -34,12 +34,12 @@ def _rate(trace: Trace, capacity: int, policy: str) -> float:
     return replay(trace, Setup(make_policy(policy), B, B * 1024, capacity)).hit_blocks.total() / trace.blocks
 
 
-def _row(trace: Trace, capacity: int, others: Sequence[str]) -> Row:
+def _row(name: str, trace: Trace, capacity: int, others: Sequence[str]) -> Row:
     lru, default = (_rate(trace, capacity, policy) for policy in ("lru", DEFAULT_POLICY))
     rates = {"lru": lru, DEFAULT_POLICY: default, **{policy: _rate(trace, capacity, policy) for policy in others}}
     rates["belady"] = float(optimal_hits(trace, capacity).sum()) / trace.blocks
     of = ", ".join(f"{name} {rate:.4f}" for name, rate in rates.items())
-    return {"metric": f"policy.{trace.name}.{capacity}", "value": 100 * (default - lru), "unit": "points", "of": of}
+    return {"metric": f"policy.{name}.{capacity}", "value": 100 * (default - lru), "unit": "points", "of": of}
 
 
 def _generated(kind: str) -> Trace:
@@ -57,11 +57,11 @@ def _rows() -> Iterator[Row]:
         path = TRACES / f"{name}.jsonl.gz"
         if path.exists():
             trace = read_trace(path)
-            yield from (_row(trace, capacity, ("s3fifo", "gdsf")) for capacity in capacities)
+            yield from (_row(name, trace, capacity, ("s3fifo", "gdsf")) for capacity in capacities)
     for kind in KINDS:
         trace = _generated(kind)
         different = len(set(np.frombuffer(b"".join(each.blocks for each in trace.requests), dtype=np.int32).tolist()))
-        yield from (_row(trace, int(share * different), ("s3fifo",)) for share in SHARES)
+        yield from (_row(kind, trace, int(share * different), ("s3fifo",)) for share in SHARES)
 
 
 def run() -> list[Row]:
