@@ -14,7 +14,7 @@ from .policy import RUN, LeafView, Numbers, leading
 _CREDITS = (0.0, 0.5, 2.0)  # turnovers a hit is worth; the first is plain LRU
 _MOST_HITS = 3
 _MARGIN, _FLOOR = 1.02, 16.0  # how much more another credit must have found: a ratio, and blocks
-_HALF_LIFE = 16.0  # turnovers after which a block that was found counts half
+_HALF_LIVES = np.array([[16.0], [0.5]])  # turnovers after which a block that was found counts half: over all, lately
 _REVIEWS = 8  # a turnover
 _SAMPLE = 512  # resident blocks looked at in a review
 
@@ -27,8 +27,9 @@ class Adaptive:
     and loops, and lose to LRU where yesterday's favourites are dead. Which one is right depends on the traffic and the
     capacity, so all are judged all the time: a block used now would have been found under a credit if, ranked by it,
     it was among the best n of all blocks known, resident or remembered, n being how many are resident. Each review
-    finds that n-th rank, for each credit, in a sample; each use counts as found or not; the credit that found most,
-    recent uses weighing more, orders evictions from the next victim on, if it beats the present one by a margin.
+    finds that n-th rank, for each credit, in a sample; each use counts as found or not, one of 16 turnovers ago half as
+    much. The credit that found most orders evictions from the next victim on, if it beats the present one by a margin;
+    but only while it is not behind LRU in the last half turnover, in which favourites may have died.
 
     Costs: touch O(blocks) in numpy, insertion 0.4 us a block for names, victim O(log leaves) in four heaps, review
     O(1). Memory 17 bytes a block, and 32 to 64 for what is remembered.
@@ -41,7 +42,7 @@ class Adaptive:
         self._choice = 0
         self._credits = np.array(_CREDITS)
         self._lives = np.full(len(_CREDITS), np.inf)  # ages up to which blocks without hits would be held
-        self._found = np.zeros(len(_CREDITS))
+        self._found = np.zeros((len(_HALF_LIVES), len(_CREDITS)))
         self._turnover = 1
         self._reviewed = 0
 
@@ -170,9 +171,11 @@ class Adaptive:
             self._lives = np.partition(by_rank, room - 1, axis=1)[:, room - 1].copy()  # a view would keep it all
         else:
             self._lives = np.full(len(_CREDITS), np.inf)
-        self._found *= 0.5 ** (passed / (_HALF_LIFE * self._turnover))
-        best = int(self._found.argmax())
-        if self._found[best] > _MARGIN * self._found[self._choice] + _FLOOR:
+        self._found *= 0.5 ** (passed / (_HALF_LIVES * self._turnover))
+        overall, lately = self._found
+        sound = lately >= lately[0]
+        best = int(np.where(sound, overall, -1.0).argmax())
+        if not sound[self._choice] or overall[best] > _MARGIN * overall[self._choice] + _FLOOR:
             self._choice = best
 
     def check(self, leaves: set[int]) -> None:
