@@ -88,9 +88,10 @@ def test_where_earlier_hits_tell_something_it_is_better(
     assert hit_share(prompts, capacity, Adaptive()) >= hit_share(prompts, capacity, Lru()) + gain
 
 
-def test_traffic_that_changes_as_fast_as_the_judge_learns_costs_little() -> None:
+@pytest.mark.parametrize("capacity", [100, 250, 600])
+def test_traffic_that_changes_as_fast_as_the_judge_learns_costs_little(capacity: int) -> None:
     prompts = turns(np.random.default_rng(18), Ids(), 2000)
-    assert hit_share(prompts, 250, Adaptive()) >= hit_share(prompts, 250, Lru()) - 0.015
+    assert hit_share(prompts, capacity, Adaptive()) >= hit_share(prompts, capacity, Lru()) - 0.005
 
 
 @pytest.mark.parametrize(
