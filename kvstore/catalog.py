@@ -120,7 +120,9 @@ class Catalog:
             elif parent == self.fingerprint:
                 roots.append(row)
         placed = np.zeros(count, dtype=np.bool_)
-        for path, fresh_from in _paths(roots, children):
+        # By the age of the last block: what was written first is the first to leave again.
+        for path in sorted(_paths(roots, children), key=lambda path: path[-1]):
+            fresh_from = int(np.count_nonzero(placed[path]))  # earlier paths have brought a leading part
             blocks = self._place(found, names, path, fresh_from)
             placed[path[fresh_from:]] = True
             _apply(self.index, blocks, found, path[fresh_from:], wall_s)
@@ -152,19 +154,17 @@ class Catalog:
 _OVER_S = 0.001  # a TTL that has run out
 
 
-def _paths(roots: list[int], children: list[list[int]]) -> list[tuple[list[int], int]]:
-    """(rows from the root to a leaf, how many of them an earlier path had) of every leaf. O(rows on all paths)."""
-    found: list[tuple[list[int], int]] = []
-    todo: list[tuple[list[int], int]] = [([], root) for root in roots]
+def _paths(roots: list[int], children: list[list[int]]) -> list[list[int]]:
+    """Rows from the root to a leaf, for every leaf. O(rows on all paths)."""
+    found: list[list[int]] = []
+    todo: list[list[int]] = [[root] for root in roots]
     while todo:
-        above, row = todo.pop()
-        path, shared = [*above, row], len(above)
+        path = todo.pop()
         while children[path[-1]]:
             first, *others = children[path[-1]]
-            if others:
-                todo.extend((list(path), other) for other in others)
+            todo.extend([*path, other] for other in others)
             path.append(first)
-        found.append((path, shared))
+        found.append(path)
     return found
 
 

@@ -80,15 +80,15 @@ class Demoter:
         self._exclusive = exclusive
         self._queue: deque[_Job] = deque()
         self._waiting_bytes = 0
-        self._held: dict[int, Residents] = {}
+        self._jobs: dict[int, _Job] = {}  # all that are not finished, by lease
         self._writer: asyncio.Task[None] | None = None
         self._limbo: set[asyncio.Task[None]] = set()
         self._closed = False
 
     @property
     def pending_blocks(self) -> int:
-        """Offered and not written yet."""
-        return sum(job.size // job.space.size_class.slot_bytes for job in self._queue)
+        """Offered and not written yet, those included that a device has in hand."""
+        return sum(job.size // job.space.size_class.slot_bytes for job in self._jobs.values())
 
     @property
     def pending_bytes(self) -> int:
@@ -96,7 +96,7 @@ class Demoter:
 
     def leases(self, space: Residents) -> list[int]:
         """Read leases held on a namespace."""
-        return [lease for lease, owner in self._held.items() if owner is space]
+        return [lease for lease, job in self._jobs.items() if job.space is space]
 
     def offer(self, space: Residents, tokens: bytes, match: Match) -> None:
         """These blocks were just committed or read: those without a copy below may be written, if they are admitted."""
@@ -159,16 +159,15 @@ class Demoter:
         if not self._running:
             self._start(self._write_all())
 
-    def _push(self, space: Residents, tokens: bytes, match: Match, first: int) -> _Job:
+    def _push(self, space: Residents, tokens: bytes, match: Match, first: int) -> None:
         lease = next(self._lease_ids)
         space.read(lease, match, first)
-        self._held[lease] = space
         space.index.col("below")[match.blocks[first:]] = QUEUED
         size = (len(match) - first) * space.size_class.slot_bytes
         job = _Job(space, lease, tokens[: len(match) * space.block_token_bytes], first, size)
+        self._jobs[lease] = job
         self._queue.append(job)
         self._waiting_bytes += size
-        return job
 
     def _admitted(self, space: Residents, match: Match, first: int) -> int:
         """The end of the leading run of blocks from `first` on that are worth writing."""
@@ -314,7 +313,7 @@ class Demoter:
         marks = np.where(np.arange(len(held.path)) < have, WRITTEN, ABSENT).astype(np.uint8)
         space.index.col("below")[held.path[live]] = marks[live]
         self._waiting_bytes -= job.size
-        del self._held[job.lease]
+        del self._jobs[job.lease]
         space.end_read(held)
 
     async def _finish_later(self, job: _Job, busy: Sequence[asyncio.Event]) -> None:

@@ -44,6 +44,11 @@ class Rewriter:
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
 
+    @property
+    def pending_blocks(self) -> int:
+        """Blocks whose retention is not in their records yet, those in hand left out."""
+        return len(self._waiting)
+
     async def settled(self) -> None:
         """Wait until nothing is to be written."""
         while self._task is not None and not self._task.done():

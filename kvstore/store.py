@@ -180,7 +180,7 @@ class Store:
 
     async def flush(self, deadline_s: float) -> int:
         """Wait until what was to be written to the lower tier is written and safe from a power cut; how many blocks
-        are still waiting when the deadline is over."""
+        are not (at least 1) when the deadline is over."""
         loop = asyncio.get_running_loop()
         end = loop.time() + deadline_s
         try:
@@ -188,7 +188,7 @@ class Store:
                 await self._demoter.flush()
                 await self._depot.rewriter.settled()
         except TimeoutError:
-            return self._demoter.pending_blocks
+            return max(self._demoter.pending_blocks + self._depot.rewriter.pending_blocks, 1)
         done = await self._depot.tier.flush(deadline_s=max(end - loop.time(), 0.0))
         return 0 if done else 1
 

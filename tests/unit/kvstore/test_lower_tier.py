@@ -182,6 +182,31 @@ async def test_a_restarted_store_serves_what_the_tier_has(lower, fake_tier):
     assert (await second.acquire(second.prompt(1, 3) + second.prompt(2, 3))).tiers == {"dram": 3 * B, "nvme": 3 * B}
 
 
+async def test_after_a_restart_what_was_written_first_leaves_first(lower, fake_tier):
+    tier = fake_tier()
+    first = lower(64, tier)
+    for name in range(1, 5):
+        await first.saved(first.prompt(name, 4))
+    await first.saved(first.prompt(4, 2) + first.prompt(5, 2))
+    tier.limit = len(tier.records) * 2 * PAGE
+    second = lower(64, tier)
+    await second.saved(second.prompt(6, 8))
+    found = second.store._depot.of(second.session.fingerprint).index
+    kept = [len(found.match(second.prompt(name, 4))) for name in range(1, 5)]
+    assert kept == [0, 0, 4, 4]
+    assert len(found.match(second.prompt(4, 2) + second.prompt(5, 2))) == 4
+
+
+async def test_a_flush_that_was_not_done_in_time_says_so_whatever_holds_the_blocks(lower):
+    b = lower(16)
+    b.tier.gate.clear()
+    b.save(b.prompt(1, 4))
+    await asyncio.sleep(0.01)  # by now the device has them in hand
+    assert await b.store.flush(0.02) == 4
+    b.tier.gate.set()
+    assert await b.store.flush(5.0) == 0
+
+
 async def test_retention_goes_down_comes_back_and_outlives_the_store(lower, fake_tier):
     tier = fake_tier()
     b = lower(8, tier)
