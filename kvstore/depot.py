@@ -25,6 +25,7 @@ from .rewriter import Rewriter
 from .room import evict_coldest
 from .stats import Counters
 from .tiers import Got, Hit, NullTier, Put, Record, Stored, Tier, Wanted
+from .tiers.codec import CodecStats
 from .tiers.nvme.types import DeviceStats, Inventory
 
 
@@ -40,6 +41,10 @@ class LowerTier(Tier, Protocol):
         ...
 
     def devices(self) -> Sequence[DeviceStats]: ...
+
+    def codec(self) -> CodecStats | None:
+        """What the codec does; None = blocks are stored as they are."""
+        ...
 
 
 class Depot:

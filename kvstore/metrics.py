@@ -4,15 +4,18 @@ Counters in tokens, blocks and bytes, never ratios. Used on the store's own loop
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from .stats import NamespaceStats, StoreStats, TierStats
+from .tiers.codec import CodecStats
 from .tiers.nvme.types import DeviceStats
 
 PREFIX = "kvterrace_store_"
+_Family: TypeAlias = type[CounterMetricFamily] | type[GaugeMetricFamily]
 
 _LABELLED: tuple[tuple[str, str, str, Callable[[StoreStats], Mapping[str, int]]], ...] = (
     ("hit_tokens", "tier", "Tokens leased to readers.", lambda stats: stats.counters.hit_tokens),
@@ -75,6 +78,11 @@ _DEVICE_COUNTERS: tuple[tuple[str, str, Callable[[DeviceStats], float]], ...] = 
     ("device_errors", "Device calls that failed or took too long.", lambda device: device.errors),
     ("device_corrupt_blocks", "Records found damaged, and dropped.", lambda device: device.corrupt_blocks),
 )
+_CODEC: tuple[tuple[str, str, _Family, Callable[[CodecStats], float]], ...] = (
+    ("codec_enabled", "1 while blocks are compressed.", GaugeMetricFamily, lambda codec: codec.enabled),
+    ("codec_raw_bytes", "Of blocks that were compressed.", CounterMetricFamily, lambda codec: codec.raw_bytes),
+    ("codec_stored_bytes", "What they take compressed.", CounterMetricFamily, lambda codec: codec.stored_bytes),
+)
 _TIER: tuple[tuple[str, str, Callable[[TierStats], float]], ...] = (
     ("tier_capacity_bytes", "Size of the tier.", lambda tier: tier.capacity_bytes),
     ("tier_used_bytes", "Slots that hold or await a block.", lambda tier: tier.used_bytes),
@@ -129,6 +137,12 @@ def _of_devices(stats: StoreStats) -> Iterator[Metric]:
             for device in devices:
                 metric.add_metric([device.path], read(device))
             yield metric
+    for name, text, family, value in _CODEC:
+        metric = family(PREFIX + name, text, labels=["tier", "codec"])
+        for tier in stats.tiers:
+            if tier.codec is not None:
+                metric.add_metric([tier.name, tier.codec.name], value(tier.codec))
+        yield metric
     left = GaugeMetricFamily(PREFIX + "device_write_budget_left_bytes", "Of today's write budget.", labels=["path"])
     for device in devices:
         if device.budget_left_bytes is not None:

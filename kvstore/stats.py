@@ -7,6 +7,7 @@ from collections import Counter
 from copy import deepcopy
 from dataclasses import dataclass, field
 
+from .tiers.codec import CodecStats
 from .tiers.nvme.types import DeviceStats
 
 
@@ -67,6 +68,7 @@ class TierStats:
     blocks: int = 0
     pinned_blocks: int = 0
     devices: tuple[DeviceStats, ...] = ()
+    codec: CodecStats | None = None
     latency_s: float = 0.0
     bytes_per_s: float = 0.0
 

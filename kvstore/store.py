@@ -280,6 +280,7 @@ class Store:
             blocks=usage.blocks,
             pinned_blocks=sum(each.index.pinned for each in depot.catalogs()),
             devices=tuple(depot.tier.devices()),
+            codec=depot.tier.codec(),
             latency_s=cost.latency_s,
             bytes_per_s=cost.bytes_per_s,
         )

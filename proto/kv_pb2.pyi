@@ -317,7 +317,7 @@ class StatusReply(_message.Message):
     def __init__(self, boot_id: _Optional[bytes] = ..., package_version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., tiers: _Optional[_Iterable[_Union[TierStatus, _Mapping]]] = ..., namespaces: _Optional[_Iterable[_Union[NamespaceStatus, _Mapping]]] = ..., sessions: _Optional[_Iterable[_Union[SessionStatus, _Mapping]]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., check_error: _Optional[str] = ...) -> None: ...
 
 class TierStatus(_message.Message):
-    __slots__ = ("name", "capacity_bytes", "used_bytes", "leased_bytes", "reserved_bytes", "blocks", "devices", "latency_s", "bytes_per_s", "pinned_blocks")
+    __slots__ = ("name", "capacity_bytes", "used_bytes", "leased_bytes", "reserved_bytes", "blocks", "devices", "latency_s", "bytes_per_s", "pinned_blocks", "codec")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_BYTES_FIELD_NUMBER: _ClassVar[int]
     USED_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -328,6 +328,7 @@ class TierStatus(_message.Message):
     LATENCY_S_FIELD_NUMBER: _ClassVar[int]
     BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
     PINNED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    CODEC_FIELD_NUMBER: _ClassVar[int]
     name: str
     capacity_bytes: int
     used_bytes: int
@@ -338,7 +339,28 @@ class TierStatus(_message.Message):
     latency_s: float
     bytes_per_s: float
     pinned_blocks: int
-    def __init__(self, name: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., leased_bytes: _Optional[int] = ..., reserved_bytes: _Optional[int] = ..., blocks: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., latency_s: _Optional[float] = ..., bytes_per_s: _Optional[float] = ..., pinned_blocks: _Optional[int] = ...) -> None: ...
+    codec: CodecStatus
+    def __init__(self, name: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., leased_bytes: _Optional[int] = ..., reserved_bytes: _Optional[int] = ..., blocks: _Optional[int] = ..., devices: _Optional[_Iterable[_Union[DeviceStatus, _Mapping]]] = ..., latency_s: _Optional[float] = ..., bytes_per_s: _Optional[float] = ..., pinned_blocks: _Optional[int] = ..., codec: _Optional[_Union[CodecStatus, _Mapping]] = ...) -> None: ...
+
+class CodecStatus(_message.Message):
+    __slots__ = ("name", "enabled", "encode_bytes_s", "decode_bytes_s", "stored_share", "raw_bytes", "stored_bytes", "switches")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ENABLED_FIELD_NUMBER: _ClassVar[int]
+    ENCODE_BYTES_S_FIELD_NUMBER: _ClassVar[int]
+    DECODE_BYTES_S_FIELD_NUMBER: _ClassVar[int]
+    STORED_SHARE_FIELD_NUMBER: _ClassVar[int]
+    RAW_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    enabled: bool
+    encode_bytes_s: float
+    decode_bytes_s: float
+    stored_share: float
+    raw_bytes: int
+    stored_bytes: int
+    switches: int
+    def __init__(self, name: _Optional[str] = ..., enabled: _Optional[bool] = ..., encode_bytes_s: _Optional[float] = ..., decode_bytes_s: _Optional[float] = ..., stored_share: _Optional[float] = ..., raw_bytes: _Optional[int] = ..., stored_bytes: _Optional[int] = ..., switches: _Optional[int] = ...) -> None: ...
 
 class DeviceStatus(_message.Message):
     __slots__ = ("path", "state", "capacity_bytes", "used_bytes", "live_bytes", "written_bytes", "accepted_bytes", "read_bytes", "errors", "budget_left_bytes", "direct", "segments", "foreign_segments", "corrupt_blocks")

@@ -21,6 +21,7 @@ def status_reply(stats: StoreStats) -> pb.StatusReply:
                 blocks=tier.blocks,
                 pinned_blocks=tier.pinned_blocks,
                 devices=[_device(each) for each in tier.devices],
+                codec=pb.CodecStatus(**asdict(tier.codec)) if tier.codec is not None else None,
                 latency_s=tier.latency_s,
                 bytes_per_s=tier.bytes_per_s,
             )

@@ -34,5 +34,8 @@ class NullTier:
     def devices(self) -> tuple[()]:
         return ()
 
+    def codec(self) -> None:
+        return None
+
     async def close(self) -> None:
         self._reason = "closed"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ....proto import PAGE_BYTES
 from ..base import Got, Miss, Put, Record, Rejected, Usage, Wanted
-from ..codec import RAW, Codec
+from ..codec import RAW, Codec, CodecStats, Measured
 from .device import Options
 from .files import Files, OsFiles
 from .index import RecordIndex
@@ -172,6 +172,11 @@ class NvmeTier:
     def devices(self) -> list[DeviceStats]:
         """One for each path, in their order."""
         return [home.stats() for home in self._logs]
+
+    def codec(self) -> CodecStats | None:
+        """What the codec of new blocks does; None when it is not one that measures itself."""
+        codec = self._options.codec
+        return codec.stats() if isinstance(codec, Measured) else None
 
     def bandwidth(self) -> tuple[float, float]:
         """Measured (read, write) bytes per second of single requests to the fastest path, 0.0 = not known yet."""

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+import xxhash
 from kvterrace.kvstore.service.admin import clear_store, flush_store, retain_blocks
-from kvterrace.proto import Retention
+from kvterrace.proto import BlockLayout, Namespace, Retention
 
 pytestmark = pytest.mark.service
 
@@ -115,6 +116,26 @@ async def test_metrics_tell_what_went_to_disk_and_what_came_back(own, connect, t
     written = value[f'device_written_bytes_total{{path="{path}"}}']
     assert written >= value[f'device_accepted_bytes_total{{path="{path}"}}']
     assert value['tier_read_bytes_per_second{tier="nvme"}'] >= 0
+
+
+async def test_what_compression_does_is_told(own, connect, tools):
+    own.start("--http", "127.0.0.1:0", "--nvme-codec", "lossless", *nvme(own.folder))
+    layout = BlockLayout(kv_heads=2, layers=2, planes=2, block_tokens=16, head_dim=64, dtype="float32")
+    client = await connect(own.address, Namespace(b"w" * 32, layout))
+    given = await client.reserve(tools.tokens(4), start=0, count=4)
+    for ref in given.slots:
+        given.arena.block(ref.slot)[:] = 7
+    size = given.arena.block_bytes
+    digest = xxhash.xxh3_64_intdigest(given.arena.block(given.slots[0].slot)[:size])
+    assert await client.commit(given.lease, [digest] * 4)
+    await flush_store(own.address, deadline_s=5.0, timeout_s=3.0)
+    codec = (await own.status()).tiers[1].codec
+    assert codec.raw_bytes > codec.stored_bytes > 0
+    async with httpx.AsyncClient() as http:
+        page = await http.get(own.announced("http") + "/metrics")
+    label = f'{{codec="{codec.name}",tier="nvme"}}'
+    assert f"kvterrace_store_codec_enabled{label} {float(codec.enabled)}" in page.text
+    assert f"kvterrace_store_codec_raw_bytes_total{label} {float(codec.raw_bytes)}" in page.text
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,9 @@ class FakeTier(DramTier):
     def devices(self):
         return ()
 
+    def codec(self):
+        return None
+
     def usage(self):
         usage = super().usage()
         live = len(self.records) * 2 * PAGE

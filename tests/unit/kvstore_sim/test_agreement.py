@@ -53,6 +53,9 @@ class Shelf(DramTier):
     def devices(self):
         return ()
 
+    def codec(self):
+        return None
+
 
 async def run_store(trace, pages: int, policy: str, below: Below | None = None) -> list[tuple[int, int]]:
     """What an engine that keeps nothing itself gets for each request: blocks from DRAM, blocks from the tier below."""
