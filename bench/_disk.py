@@ -4,7 +4,7 @@ import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,10 +52,20 @@ class Plain:
         finally:
             os.close(fd)
 
-    def read(self, memory: NDArray[np.uint8]) -> None:
+    def read(self, memory: NDArray[np.uint8], first: int = 0) -> None:
+        """Fill `memory` with what lies from byte `first` on."""
+        self.scatter([memory[at : at + self.request] for at in self._starts(memory)], 1, first)
+
+    def scatter(self, parts: Sequence[NDArray[np.uint8]], count: int, first: int = 0) -> None:
+        """Fill `parts`, all of one size, `count` of them a request, with what lies from byte `first` on."""
+
+        def fill(at: int) -> None:
+            some = parts[at : at + count]
+            assert os.preadv(fd, some, first + at * len(parts[0])) == sum(map(len, some)), "the file is shorter"
+
         fd = os.open(self.path, os.O_RDONLY | os.O_DIRECT)
         try:
-            list(self._pool.map(lambda at: os.preadv(fd, [memory[at : at + self.request]], at), self._starts(memory)))
+            list(self._pool.map(fill, range(0, len(parts), count)))
         finally:
             os.close(fd)
 

@@ -218,12 +218,13 @@ class KVPool:
         assert self._held == len(held)
 
     def _evict(self, count: int) -> int:
-        removed = self.index.evict(count) if self.index is not None and count > 0 else []
-        for victim in removed:
-            page = int(victim.value)
+        if self.index is None or count <= 0:
+            return 0
+        pages: list[int] = self.index.evict(count).values.tolist()
+        for page in pages:
             self._move(page, PageState.INDEXED, PageState.FREE)
-            self._free.append(page)
-        return len(removed)
+        self._free += pages
+        return len(pages)
 
     def _retip(self, table: PageTable, blocks: list[int]) -> None:
         """Moves the table's one lease to the end of `blocks`: the new one first, so that nothing is ever unpinned."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..proto import DEFAULT_RETENTION
-from ..radix import HASH_BYTES, TOKEN_BYTES, EvictionPolicy, Match, PrefixIndex, Removed
+from ..radix import HASH_BYTES, TOKEN_BYTES, EvictionPolicy, Match, PrefixIndex
 from .tiers.nvme.types import Inventory
 
 NO_MATCH = Match(np.empty(0, dtype=np.int32), 0)
@@ -76,7 +76,7 @@ class Catalog:
 
     def drop(self, block: int) -> list[bytes]:
         """A block is lost to the tier; its key and those of all below it, which nothing can reach any more."""
-        return self._gone(self.index.remove(block))
+        return self.keys(self.index.remove(block).blocks)
 
     def has(self, block: int, key: bytes) -> bool:
         """Whether the number still means the block of that key."""
@@ -93,7 +93,7 @@ class Catalog:
 
     def evict(self, count: int) -> list[bytes]:
         """Up to `count` blocks in the policy's order; their keys."""
-        return self._gone(self.index.evict(count))
+        return self.keys(self.index.evict(count).blocks)
 
     def clear(self) -> int:
         """Forget everything, leased or not; how many blocks it were."""
@@ -140,9 +140,6 @@ class Catalog:
             grown[: len(self._keys)] = self._keys
             self._keys = grown
         self._keys[blocks] = np.frombuffer(keys, dtype=np.uint8).reshape(len(blocks), -1)
-
-    def _gone(self, removed: Sequence[Removed]) -> list[bytes]:
-        return self.keys(np.array([each.block for each in removed], dtype=np.int32))
 
     def check(self) -> None:
         """AssertionError unless the keys are those of the tokens. O(everything), and hashes it all."""

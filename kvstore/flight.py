@@ -1,6 +1,7 @@
 """Flight: a few consecutive blocks of one prompt on their way from a lower tier into arena slots."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -11,6 +12,7 @@ from ..radix import Retentions
 from .catalog import Catalog
 from .lease import WriteLease
 from .residents import Residents
+from .tiers import Got
 
 
 class Stage(Enum):
@@ -20,11 +22,20 @@ class Stage(Enum):
 
 
 @dataclass(slots=True, eq=False)
+class Pin:
+    """A read lease on what has landed, until none of `flights` flights is waited for any more."""
+
+    lease: int
+    flights: int
+
+
+@dataclass(slots=True, eq=False)
 class Flight:
     """lease: on the slots to fill. blocks: the catalog's numbers when it was launched; they may have gone since.
-    previous: brings the blocks right above, None when these are in DRAM. waiting: who would be sorry if it did not
-    come. urgent: a request waits for it now. pin: the read lease on what has landed, while someone waits; 0 = none.
-    reason: why it fell short, once ended; "" = all landed.
+    previous: brings the blocks right above, None when these are in DRAM. followers: bring blocks right below; several
+    where prompts part. expects_more: one is about to be launched. waiting: who would be sorry if it did not come. goal_of: how many of them wait for no flight
+    behind it. urgent: a request waits for it now. answers: what the tier has said. pin: while someone waits, once it
+    has landed. reason: why it fell short, once ended; "" = all landed.
     """
 
     space: Residents
@@ -35,13 +46,13 @@ class Flight:
     above_key: bytes
     retentions: Retentions
     previous: "Flight | None"
+    followers: "list[Flight]" = field(default_factory=list["Flight"])
     stage: Stage = Stage.QUEUED
+    expects_more: bool = False
     waiting: int = 0
+    goal_of: int = 0
     urgent: bool = False
-    pin: int = 0
+    answers: Sequence[Got] | None = None
+    pin: Pin | None = None
     reason: str = ""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def first(self) -> int:
-        return self.lease.first

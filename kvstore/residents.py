@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..proto import Namespace, RetentionRange
-from ..radix import TOKEN_BYTES, Match, PrefixIndex, Removed
+from ..radix import TOKEN_BYTES, Match, PrefixIndex, Removals
 from .arena import Arena
 from .ghosts import Ghosts, traces
 from .lease import ReadLease, WriteLease
@@ -208,6 +208,17 @@ class Residents:
         self.writes[lease_id] = rest
         return rest
 
+    def join(self, lease: WriteLease, others: Sequence[WriteLease]) -> None:
+        """Undo such cuts: each of `others` begins where the one before it ends. They become part of the first."""
+        if not others:
+            return
+        for other in others:
+            del self.writes[other.id]
+            lease.traces += other.traces
+            self._unpin(other.path)
+        lease.tokens = others[-1].tokens
+        lease.slots = np.concatenate([lease.slots, *(other.slots for other in others)])
+
     def end_write(self, lease: WriteLease) -> None:
         """Free the slots of a lease that was not committed."""
         self._end_write(lease, lease.slots)
@@ -270,7 +281,7 @@ class Residents:
 
     def _unpin(self, path: NDArray[np.int32]) -> None:
         if len(path):
-            self._free(np.array([orphan.value for orphan in self.index.release(int(path[-1]))], dtype=np.int64))
+            self._free(self.index.release(int(path[-1])).values)
 
     def _end_write(self, lease: WriteLease, unused: Pages) -> None:
         del self.writes[lease.id]
@@ -281,15 +292,15 @@ class Residents:
         self._free(unused)
         self._unpin(lease.path)
 
-    def _retire(self, removed: Sequence[Removed], reason: str) -> None:
+    def _retire(self, removed: Removals, reason: str) -> None:
         """Blocks have left the index: free the slots that nobody reads, remember and count the blocks."""
-        blocks = np.array([each.block for each in removed], dtype=np.int64)
+        blocks = removed.blocks.astype(np.intp)
         self.index.col("live")[blocks] = False
         gone = self.index.col("trace")[blocks]
         self._ghosts.add(gone, "evicted" if reason in {"capacity", "slab"} else reason)
-        self._free(np.array([each.value for each in removed if not each.orphan], dtype=np.int64))
+        self._free(removed.values[~removed.orphans])
         self._counters.evictions[reason] += len(removed)
-        self._counters.evictions_reused[reason] += sum(each.hits > 0 for each in removed)
+        self._counters.evictions_reused[reason] += int(np.count_nonzero(removed.hits))
         self._counters.prefetched_blocks["unused"] += int(self.index.col("prefetched")[blocks].sum())
 
     def _free(self, slots: Pages) -> None:

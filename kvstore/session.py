@@ -122,8 +122,13 @@ class Session:
         loop = asyncio.get_running_loop()
         began = loop.time()
         match, below = space.index.match(tokens), self._below(tokens)
-        flights, short = promoter.begin(space, tokens, match, below, urgent=True)
+        flights, short = promoter.begin(space, tokens, match, below, urgent=True, most=1)
         try:
+            await asyncio.sleep(0)  # the device begins, while room is made for what comes behind
+            now, below = space.index.match(tokens), self._below(tokens)
+            if len(below) > len(now) and not any(flight.reason for flight in flights):
+                more, short = promoter.begin(space, tokens, now, below, urgent=True)
+                flights += more
             reason = await promoter.wait(flights, deadline_s) or short
             if self.closed:
                 return Acquired(0, skip, NO_SLOTS, {}, "disconnected")

@@ -6,7 +6,7 @@ from .index import PrefixIndex
 from .keys import HASH_BYTES, SEED_BYTES, Extras, block_keys
 from .lru import Lru
 from .policy import EvictionPolicy, LeafView
-from .results import Insertion, Match, Removed, Snapshot
+from .results import Insertion, Match, Removals, Removed, Snapshot
 from .retained import Retained
 from .retention import Retentions
 from .s3fifo import S3Fifo
@@ -25,6 +25,7 @@ __all__ = [
     "Lru",
     "Match",
     "PrefixIndex",
+    "Removals",
     "Removed",
     "Retained",
     "Retentions",

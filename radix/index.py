@@ -19,7 +19,7 @@ from .keys import SEED_BYTES, Extras
 from .leases import Leases
 from .lru import Lru
 from .policy import EvictionPolicy
-from .results import Insertion, Match, Removed, Snapshot
+from .results import Insertion, Match, Removals, Snapshot
 from .retention import RetentionColumns, Retentions
 from .tokens import TOKEN_BYTES
 from .tree import Node, Tree
@@ -165,7 +165,7 @@ class PrefixIndex:
         """Pin a block and the path to it, counted. KeyError when it is not in the index."""
         self._leases.lease(block)
 
-    def release(self, block: int) -> Sequence[Removed]:
+    def release(self, block: int) -> Removals:
         """Give one lease back; ValueError if the block has none. Returns orphans that nobody reads any more: their
         numbers, and the payloads they had, may be reused. Usually empty."""
         freed, left = self._leases.release(block)
@@ -173,7 +173,7 @@ class PrefixIndex:
         if ident >= 0:
             self._policy.offer(ident)
         if not freed:
-            return ()
+            return _NO_REMOVALS
         numbers = np.array(freed, dtype=np.int32)
         self._columns.free(numbers)
         return self._facts(numbers)
@@ -182,7 +182,7 @@ class PrefixIndex:
         """Leases counted on this very block."""
         return int(self._columns["leases"][block])
 
-    def remove(self, block: int) -> list[Removed]:
+    def remove(self, block: int) -> Removals:
         """Drop a block and all below it, root first, leased or not. Those that may be being read become orphans."""
         node = self._tree.node_of(block)
         offset = int(self._columns["depth"][block]) - node.depth
@@ -202,10 +202,10 @@ class PrefixIndex:
         self._policy.offer(left.id)
         self._count -= len(numbers)
         removed = self._facts(numbers)
-        self._columns.free(np.array([fact.block for fact in removed if not fact.orphan], dtype=np.int32))
+        self._columns.free(numbers[~removed.orphans])
         return removed
 
-    def evict(self, n: int) -> list[Removed]:
+    def evict(self, n: int) -> Removals:
         """Free up to `n` blocks in the policy's order: tips of the tree only, never at or above a lease."""
         policy, tree, victims = self._policy, self._tree, array("i")
         while len(victims) < n:
@@ -222,7 +222,7 @@ class PrefixIndex:
             victims += going
             policy.offer(tree.drop_tail(node, count).id)
         numbers = np.array(victims, dtype=np.int32)
-        self._columns["node"][numbers] = -1
+        self._columns["node"][numbers.astype(np.intp)] = -1
         self._columns.free(numbers)
         return self._facts(numbers)
 
@@ -338,19 +338,22 @@ class PrefixIndex:
         tips = {node.id for node in self._tree.below(self._tree.root) if self.tail(node.id) >= 0}
         self._policy.check(tips)
 
-    def _facts(self, numbers: Numbers) -> list[Removed]:
-        blocks, orphaned, at = numbers.tolist(), self._leases.orphaned, numbers.astype(np.intp)
-        take = (self._columns[name][at].tolist() for name in ("value", "hits", "last_use", "inserted_at"))
-        return list(map(Removed, blocks, *take, map(orphaned, blocks)))
+    def _facts(self, numbers: Numbers) -> Removals:
+        at = numbers.astype(np.intp)
+        facts = (self._columns[name][at] for name in ("value", "hits", "last_use", "inserted_at"))
+        return Removals(numbers, *facts, self._leases.orphaned(numbers))
 
     def _require(self, numbers: Numbers) -> None:
-        known = int(numbers.min()) >= 0 and int(numbers.max()) < self._columns.numbers
-        if not known or (self._columns["node"][numbers.astype(np.intp)] < 0).any():
+        known = int(numbers.view(np.uint32).max()) < self._columns.numbers  # a negative one is very large there
+        if not known or int(self._columns["node"][numbers.astype(np.intp)].min()) < 0:
             raise KeyError(f"a block of {numbers.tolist()[:8]} is not in the index")
 
 
 _NONE = np.empty(0, dtype=np.int32)
 _NONE.flags.writeable = False
+_NO_REMOVALS = Removals(
+    _NONE, np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0), np.empty(0), np.empty(0, np.bool_)
+)
 
 
 def _flat(path: Sequence[Node], count: int) -> Numbers:

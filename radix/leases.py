@@ -12,6 +12,7 @@ one count on the block above the cut, which only that lease's end takes away.
 from bisect import bisect_left, insort
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .columns import Columns
 from .tree import Node, Tree
@@ -85,9 +86,11 @@ class Leases:
                     del self._anchors[block]
         return freed, block
 
-    def orphaned(self, block: int) -> bool:
-        """Whether the block was removed while somebody may be reading it."""
-        return block in self._readers
+    def orphaned(self, blocks: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Which of these blocks were removed while somebody may be reading them."""
+        if not self._readers:
+            return np.zeros(len(blocks), dtype=np.bool_)
+        return np.fromiter((block in self._readers for block in blocks.tolist()), np.bool_, len(blocks))
 
     def detach(self, node: Node, offset: int) -> None:
         """The run of `node` from `offset` on and all below are about to leave the tree."""

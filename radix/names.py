@@ -42,10 +42,6 @@ class Memory:
         facts = hits.astype(np.uint64) << np.uint64(32) | times.astype(np.uint64) & _LOW
         self._places[self._at(names)] = names & _FINGERPRINT | facts
 
-    def add_one(self, name: int, hits: int, time: int) -> None:
-        """As `add`, for one block in a tenth of the time."""
-        self._places[name & (len(self._places) - 1)] = name >> 34 << 34 | hits << 32 | time & 0xFFFFFFFF
-
     def take(self, names: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], NDArray[np.uint8], NDArray[np.uint32]]:
         """Which are remembered, and hits and time of those; they are forgotten."""
         at = self._at(names)

@@ -93,5 +93,6 @@ class EvictionPolicy(Protocol):
 
 
 def leading(agrees: NDArray[np.bool_]) -> int:
-    """How many of the first entries are true."""
-    return len(agrees) if agrees.all() else int(agrees.argmin())
+    """How many of the first entries are true, of one or more."""
+    first = int(agrees.argmin())
+    return len(agrees) if agrees[first] else first

@@ -1,7 +1,8 @@
 """What the index answers with."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,35 @@ class Removed(NamedTuple):
     inserted_at: float
     orphan: bool = False
     """Somebody may still be reading it: its payload is free only once `release` hands the block back."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Removals(Sequence[Removed]):
+    """Blocks that have left the index, a column a fact; row by row it is a sequence of Removed."""
+
+    blocks: Numbers
+    values: NDArray[np.int64]
+    hits: NDArray[np.uint32]
+    last_use: NDArray[np.float64]
+    inserted_at: NDArray[np.float64]
+    orphans: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    @overload
+    def __getitem__(self, at: int) -> Removed: ...
+    @overload
+    def __getitem__(self, at: slice) -> "Removals": ...
+    def __getitem__(self, at: int | slice) -> "Removed | Removals":
+        cut = [column[at] for column in self._columns()]
+        return Removals(*cut) if isinstance(at, slice) else Removed(*(fact.item() for fact in cut))
+
+    def __iter__(self) -> Iterator[Removed]:
+        return map(Removed, *(column.tolist() for column in self._columns()))
+
+    def _columns(self) -> tuple[NDArray[Any], ...]:
+        return self.blocks, self.values, self.hits, self.last_use, self.inserted_at, self.orphans
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,7 @@ class Retained:
         columns.add("retained.chances", np.uint8, 0)
         columns.add("retained.aside", np.bool_, False)
         self._leaves, self._columns = leaves, columns
-        self._rest = _Part(leaves, self._is_rest)
-        self._rest.all = True  # until something is retained
+        self._rest = _Rest(leaves, self._is_rest, self._are_rest)
         self._policy.bind(self._rest, columns)
         self._expiring = LeafHeap(_Part(leaves, self._has_ttl), self._deadline_us)
         self._early = LeafHeap(_Part(leaves, self._is_early), self._worth)
@@ -62,6 +61,8 @@ class Retained:
         self._policy.renewed(blocks)
 
     def retained(self, blocks: Numbers) -> None:
+        if self._rest.all and self._are_plain(blocks):
+            return
         self._rest.all = False
         self._give_chances(blocks)
         self._columns["retained.aside"][blocks] = False
@@ -163,6 +164,16 @@ class Retained:
     def _is_rest(self, tail: int) -> bool:
         return not (self._is_early(tail) or self._is_aside(tail))
 
+    def _are_rest(self, blocks: NDArray[np.intp]) -> NDArray[np.bool_]:
+        early = (self._columns["ret.priority"][blocks] < DEFAULT_PRIORITY) & ~self._columns["ret.pinned"][blocks]
+        return ~(early | self._columns["retained.aside"][blocks])
+
+    def _are_plain(self, blocks: Numbers) -> bool:
+        """Whether nothing out of the usual is asked for any of them."""
+        usual = self._columns["ret.priority"][blocks] == DEFAULT_PRIORITY
+        usual &= (self._columns["ret.ttl"][blocks] == 0) & ~self._columns["ret.pinned"][blocks]
+        return bool(usual.all())
+
     def _last_use_us(self, tail: int) -> int:
         return int(1e6 * self._columns["last_use"].item(tail))
 
@@ -185,12 +196,25 @@ class Retained:
 
 
 class _Part:
-    """A view of the leaves for which `mine(tail)` holds, as a LeafView of its own."""
+    """The tails for which `mine` holds."""
 
     def __init__(self, leaves: LeafView, mine: Callable[[int], bool]) -> None:
         self._leaves, self._mine = leaves, mine
-        self.all = False
-        """Whether all are taken to be mine, without asking."""
+
+    def tail(self, leaf: int) -> int:
+        tail = self._leaves.tail(leaf)
+        return tail if tail >= 0 and self._mine(tail) else -1
+
+
+class _Rest:
+    """A view of the blocks for which `mine` holds, as the LeafView of the policy below."""
+
+    def __init__(
+        self, leaves: LeafView, mine: Callable[[int], bool], all_mine: Callable[[NDArray[np.intp]], NDArray[np.bool_]]
+    ) -> None:
+        self._leaves, self._mine, self._all_mine = leaves, mine, all_mine
+        self.all = True
+        """Nothing is retained yet: all are taken to be mine, without asking."""
 
     def __len__(self) -> int:
         return len(self._leaves)
@@ -204,11 +228,8 @@ class _Part:
 
     def tail(self, leaf: int) -> int:
         tail = self._leaves.tail(leaf)
-        return tail if self.all or (tail >= 0 and self._mine(tail)) else -1
+        return tail if tail < 0 or self.all or self._mine(tail) else -1
 
     def tips(self, leaf: int, limit: int) -> Numbers:
         tips = self._leaves.tips(leaf, limit)
-        if self.all:
-            return tips
-        others = (n for n, tip in enumerate(tips.tolist()) if not self._mine(tip))
-        return tips[: next(others, len(tips))]
+        return tips if self.all else tips[: leading(self._all_mine(tips.astype(np.intp)))]

@@ -24,6 +24,11 @@ class Retentions(NamedTuple):
     pinned: NDArray[np.bool_]
     """Leaves last, within a budget."""
 
+    @property
+    def usual(self) -> bool:
+        """Whether nothing was asked for any of them."""
+        return bool(((self.priority == DEFAULT_PRIORITY) & (self.ttl_s == 0) & ~self.pinned).all())
+
 
 class RetentionColumns:
     """Owns the columns `ret.priority`, `ret.ttl` and `ret.pinned`, 6 bytes a block, and the count of pinned blocks."""

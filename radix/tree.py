@@ -107,8 +107,9 @@ class Tree:
                 node.extras = extra
             node.edge += run
             node.blocks.frombytes(numbers.tobytes())
-            self.columns["node"][numbers] = node.id
-            self.columns["depth"][numbers] = np.arange(first, cut, dtype=np.int32)
+            at = numbers.astype(np.intp)  # by which numpy indexes several times faster
+            self.columns["node"][at] = node.id
+            self.columns["depth"][at] = np.arange(first, cut, dtype=np.int32)
             runs.append((numbers, run, extra))
             first = cut
         return runs

@@ -118,5 +118,5 @@ class Shelf:
         removed = space.index.evict(count)
         self.used_blocks -= len(removed)
         self.evictions += len(removed)
-        self.evictions_reused += sum(each.hits > 0 for each in removed)
+        self.evictions_reused += int(np.count_nonzero(removed.hits))
         return len(removed)

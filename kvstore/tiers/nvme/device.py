@@ -85,7 +85,7 @@ class Device:
         self.opener = Opener(options.files)
         self.reads = Breaker("reads", options.clock)
         self.writes = Breaker("writes", options.clock)
-        self.readers = Workers(options.threads, "nvme-read", options.clock, helpers=(options.threads + 1) // 2)
+        self.readers = Workers(options.threads, "nvme-read", options.clock, helpers=options.threads)
         self.writers = Workers(options.threads, "nvme-write", options.clock)
         self.keeper = Workers(1, "nvme-keep", options.clock)  # one thread, so that small writes keep their order
         self.budget = Budget(where.daily_write_bytes, known, options.wall)
