@@ -69,7 +69,8 @@ class Outcome:
 def read_records(opener: Opener, path: Path, segment: int, parts: Sequence[Reading], scratch: Scratch) -> Outcome:
     """Read records that lie one after another in the segment with that ident, straight into `wanted.into` where it is
     page-aligned and the record raw. Trouble with the whole run is looked into record by record."""
-    outcome = Outcome()
+    outcome, plan = Outcome(), _Plan(parts, scratch)
+    scratch.take_turn()
     try:
         handle = opener.open(path, "read")
     except OSError as error:
@@ -77,35 +78,42 @@ def read_records(opener: Opener, path: Path, segment: int, parts: Sequence[Readi
         outcome.answers = [Failed("io") for _ in parts]
         return outcome
     try:
-        outcome.answers = _read_run(opener.files, handle, segment, parts, scratch, outcome)
+        outcome.answers = _read_run(opener.files, handle, segment, plan, scratch, outcome)
     finally:
         opener.files.close(handle)
     return outcome
 
 
-def _read_run(
-    files: Files, handle: int, segment: int, parts: Sequence[Reading], scratch: Scratch, outcome: Outcome
-) -> list[Got]:
-    directs = [_is_direct(part) for part in parts]
-    heads = scratch.take("head", sum(part.head_pages for part in parts))
-    bounced = sum(part.stored_pages for part, direct in zip(parts, directs, strict=True) if not direct)
-    bounce = scratch.take("body", bounced)
-    views: list[memoryview] = []
-    placed: list[tuple[memoryview, memoryview | None]] = []
-    head_at = body_at = 0
-    for part, direct in zip(parts, directs, strict=True):
-        head = heads[head_at : head_at + part.head_pages * PAGE_BYTES]
-        head_at += len(head)
-        size = part.stored_pages * PAGE_BYTES
-        if direct:
-            body = part.wanted.into.data[:size]
-        else:
-            body = bounce[body_at : body_at + size]
-            body_at += size
-        views += (head, body)
-        placed.append((head, None if direct else body))
+class _Plan:
+    """What is read where. views: memory to fill, one after the other; placed: header of each record, and its body
+    where that is not in `into` at once."""
+
+    def __init__(self, parts: Sequence[Reading], scratch: Scratch) -> None:
+        self.parts = parts
+        self.views: list[memoryview] = []
+        self.placed: list[tuple[memoryview, memoryview | None]] = []
+        directs = [_is_direct(part) for part in parts]
+        heads = scratch.take("head", sum(part.head_pages for part in parts))
+        bounced = sum(part.stored_pages for part, direct in zip(parts, directs, strict=True) if not direct)
+        bounce = scratch.take("body", bounced)
+        head_at = body_at = 0
+        for part, direct in zip(parts, directs, strict=True):
+            head = heads[head_at : head_at + part.head_pages * PAGE_BYTES]
+            head_at += len(head)
+            size = part.stored_pages * PAGE_BYTES
+            if direct:
+                body = part.wanted.into.data[:size]
+            else:
+                body = bounce[body_at : body_at + size]
+                body_at += size
+            self.views += (head, body)
+            self.placed.append((head, None if direct else body))
+
+
+def _read_run(files: Files, handle: int, segment: int, plan: _Plan, scratch: Scratch, outcome: Outcome) -> list[Got]:
+    parts = plan.parts
     try:
-        filled = fill(files, handle, views, parts[0].page)
+        filled = fill(files, handle, plan.views, parts[0].page)
     except OSError as error:
         outcome.error = outcome.error or error
         filled = 0
@@ -113,11 +121,13 @@ def _read_run(
             return [Failed("io")]
     outcome.read_bytes += filled * PAGE_BYTES
     if len(parts) > 1 and filled < sum(part.pages for part in parts):
-        return [got for part in parts for got in _read_run(files, handle, segment, [part], scratch, outcome)]
+        alone = (_read_run(files, handle, segment, _Plan([part], scratch), scratch, outcome) for part in parts)
+        return [got for (got,) in alone]
     if filled < sum(part.pages for part in parts):
         return [Failed("corrupt")]
-    scratch.end_turn()
-    return [_judge(part, segment, head, body) for part, (head, body) in zip(parts, placed, strict=True)]
+    if len(parts) > 1:  # else there may be more of them to read
+        scratch.end_turn()
+    return [_judge(part, segment, head, body) for part, (head, body) in zip(parts, plan.placed, strict=True)]
 
 
 def _is_direct(part: Reading) -> bool:

@@ -1,6 +1,6 @@
 """Workers: threads that make blocking device calls for the event loop, and the page-aligned memory they work in.
 
-A job runs once, in one thread, or not at all: `cancel` says whether it was in time. The threads are daemons, so that a
+A job begins once, in one thread, or not at all: `cancel` says whether it was in time. The threads are daemons, so that a
 device that never answers cannot keep the process from ending.
 """
 
@@ -28,7 +28,9 @@ class Scratch:
     def __init__(self, turns: threading.Semaphore) -> None:
         self._areas: dict[str, memoryview] = {}
         self._turns = turns
-        self._has_turn = False
+        self._turn_of: Job[Any] | None = None
+        self.job: Job[Any] | None = None
+        """Which the thread works on."""
 
     def take(self, name: str, count: int) -> memoryview:
         """`count` pages, of any content."""
@@ -41,14 +43,17 @@ class Scratch:
         return area[:size]
 
     def take_turn(self) -> None:
-        """Wait until this thread may use the device."""
-        self._turns.acquire()
-        self._has_turn = True
+        """Wait until this thread may use the device, and begin the job. Withdrawn: it was cancelled meanwhile."""
+        assert self.job is not None
+        if self._turn_of is not self.job:
+            self._turns.acquire()
+            self._turn_of = self.job
+            self.job.begin()
 
     def end_turn(self) -> None:
         """The device is not needed any more: another thread may use it while this one computes."""
-        if self._has_turn:
-            self._has_turn = False
+        if self._turn_of is not None:
+            self._turn_of = None
             self._turns.release()
 
 
@@ -57,20 +62,27 @@ def aligned(size: int) -> memoryview:
     return memoryview(mmap.mmap(-1, max(size, 1)))[:size]
 
 
+class Withdrawn(Exception):
+    """The job was cancelled before it began."""
+
+
 class Job(Generic[T]):
     """Something a worker will do. future: its result, on the loop; cancelled with the job."""
 
-    def __init__(self, run: Callable[[Scratch], T], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, run: Callable[[Scratch], T], loop: asyncio.AbstractEventLoop, clock: Callable[[], float]
+    ) -> None:
         self.future: asyncio.Future[T] = loop.create_future()
         self.began_s: float | None = None
         self.seconds = 0.0  # that it took
         self._run = run
         self._loop = loop
+        self._clock = clock
         self._lock = threading.Lock()
         self._over = False
 
     def cancel(self) -> bool:
-        """True: it will not run. False: it runs, or has run."""
+        """True: it will not begin. False: it runs, or has run."""
         with self._lock:
             if self.began_s is not None or self._over:
                 return False
@@ -78,18 +90,24 @@ class Job(Generic[T]):
         self.future.cancel()
         return True
 
-    def work(self, scratch: Scratch, clock: Callable[[], float]) -> None:
-        """In the worker's thread."""
+    def begin(self) -> None:
+        """From now on it cannot be cancelled. Withdrawn: it has been."""
         with self._lock:
             if self._over:
-                return
-            self.began_s = clock()
+                raise Withdrawn
+            self.began_s = self._clock()
+
+    def work(self, scratch: Scratch) -> None:
+        """In the worker's thread."""
         try:
             result = self._run(scratch)
+        except Withdrawn:
+            return
         except BaseException as error:  # noqa: BLE001  (whoever awaits the job gets it)
             self._tell(self._fail, error)
         else:
-            self.seconds = clock() - self.began_s
+            assert self.began_s is not None, "a job used the device without a turn"
+            self.seconds = self._clock() - self.began_s
             self._tell(self._succeed, result)
 
     def _tell(self, what: Callable[[Any], None], value: object) -> None:
@@ -108,11 +126,13 @@ class Job(Generic[T]):
 
 
 class Workers:
-    """Up to `count` jobs at the device at once. Threads are started when first needed; `helpers` more of them take over
-    while others still compute after their turn."""
+    """Up to `count` jobs at the device at once. Threads are started when first needed. `helpers` more of them prepare
+    and compute while others use it: where there are any, a job calls `take_turn` itself, before it touches the device
+    or the caller's memory, and has done nothing that cannot be cancelled until then."""
 
     def __init__(self, count: int, name: str, clock: Callable[[], float] = time.monotonic, *, helpers: int = 0) -> None:
         self._count = count + helpers
+        self._takes_turn = not helpers
         self._turns = threading.Semaphore(count)
         self._name = name
         self._clock = clock
@@ -122,7 +142,7 @@ class Workers:
 
     def submit(self, run: Callable[[Scratch], T]) -> Job[T]:
         """Have it run in a thread, after those submitted before. From the loop's thread."""
-        job = Job(run, asyncio.get_running_loop())
+        job = Job(run, asyncio.get_running_loop(), self._clock)
         self._jobs.add(job)
         job.future.add_done_callback(lambda _: self._jobs.discard(job))
         if len(self._threads) < min(self._count, len(self._jobs)):
@@ -150,11 +170,12 @@ class Workers:
     def _serve(self) -> None:
         scratch = Scratch(self._turns)
         while True:
-            scratch.take_turn()  # before a job is chosen: what waits for the device can still be cancelled
-            job = self._queue.get()
-            if job is None:
-                scratch.end_turn()
+            scratch.job = self._queue.get()
+            if scratch.job is None:
                 return
-            job.work(scratch, self._clock)
+            with contextlib.suppress(Withdrawn):
+                if self._takes_turn:
+                    scratch.take_turn()
+                scratch.job.work(scratch)
             scratch.end_turn()
-            del job  # it holds the caller's memory
+            scratch.job = None  # it holds the caller's memory
