@@ -50,6 +50,7 @@ class Adaptive:
         self._found = np.zeros((len(_HALF_LIVES), len(_CREDITS)))
         self._turnover = 1
         self._reviewed = 0
+        self._tells = False  # whether anything has ever been evicted: until then every credit would hold every block
         self._leaving = array("i")  # evicted and not yet remembered: one by one that would take most of an eviction
 
     @property
@@ -124,6 +125,7 @@ class Adaptive:
 
     def evicted(self, blocks: Sequence[int]) -> None:
         self._leaving.extend(blocks)
+        self._tells = True
         if len(self._leaving) > _MOST_LEAVING:
             self._settle()
 
@@ -162,11 +164,12 @@ class Adaptive:
 
     def _judge(self, ages: NDArray[Any], hits: NDArray[Any]) -> None:
         """Blocks of that age and so many earlier hits are being used: under which credit would they have been held?"""
-        self._found += [np.count_nonzero(ages <= bounds[hits]) for bounds in self._bounds]
+        if self._tells:
+            self._found += [np.count_nonzero(ages <= bounds[hits]) for bounds in self._bounds]
 
     def _review(self) -> None:
         passed = self._clock - self._reviewed
-        if passed * _REVIEWS < self._turnover or passed < _LEAST_REVIEWED:
+        if passed * _REVIEWS < self._turnover or passed < _LEAST_REVIEWED or not self._tells:
             return
         self._settle()
         self._reviewed = self._clock
