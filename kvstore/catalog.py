@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..proto import DEFAULT_RETENTION
 from ..radix import HASH_BYTES, TOKEN_BYTES, EvictionPolicy, Match, PrefixIndex
 from .tiers.nvme.types import Inventory
+from .watch import Watcher, Watchers
 
 NO_MATCH = Match(np.empty(0, dtype=np.int32), 0)
 
@@ -29,6 +30,8 @@ class Catalog:
         block_bytes: int,
         policy: EvictionPolicy,
         clock: Callable[[], float],
+        tier: str = "nvme",
+        watchers: Watchers | None = None,
     ) -> None:
         self.fingerprint = fingerprint
         self.hash_name = hash_name
@@ -37,6 +40,8 @@ class Catalog:
         self.index = PrefixIndex(
             fingerprint, block_tokens=block_tokens, policy=policy, hash_name=hash_name, clock=clock
         )
+        self._tier = tier
+        self._watchers = Watchers() if watchers is None else watchers
         self._key_bytes = HASH_BYTES[hash_name]
         # Not the index's own cache of keys: an evicted block's key is needed, and must not be hashed from the root.
         self._keys: NDArray[np.uint8] = np.empty((0, self._key_bytes), dtype=np.uint8)
@@ -72,11 +77,24 @@ class Catalog:
         done = self.index.insert(tokens, np.zeros(len(keys), dtype=np.int64), skip=first)
         fresh = done.blocks[done.existing :]
         self._write_keys(fresh, b"".join(keys[done.existing - first :]))
+        if self._watchers.present and len(fresh):
+            self._tell(self._watchers, done.blocks, done.existing, tokens)
         return fresh
+
+    def tell_all(self, watcher: Watcher) -> None:
+        """Tell a watcher of every block. Those above the branches are told of once for each branch."""
+        for block in self.index.iterate():
+            if self.index.is_tip(block):
+                self._tell(watcher, self.index.path(block), 0, self.index.tokens_to(block))
+
+    def _tell(self, watcher: Watcher | Watchers, path: NDArray[np.int32], first: int, tokens: bytes) -> None:
+        parent = self.keys(path[first - 1 : first])[0] if first else self.fingerprint
+        own = tokens[first * self.block_token_bytes : len(path) * self.block_token_bytes]
+        watcher.stored(self._tier, self.fingerprint, first, self.keys(path[first:]), parent, own)
 
     def drop(self, block: int) -> list[bytes]:
         """A block is lost to the tier; its key and those of all below it, which nothing can reach any more."""
-        return self.keys(self.index.remove(block).blocks)
+        return self._gone(self.index.remove(block).blocks)
 
     def has(self, block: int, key: bytes) -> bool:
         """Whether the number still means the block of that key."""
@@ -93,11 +111,19 @@ class Catalog:
 
     def evict(self, count: int) -> list[bytes]:
         """Up to `count` blocks in the policy's order; their keys."""
-        return self.keys(self.index.evict(count).blocks)
+        return self._gone(self.index.evict(count).blocks)
+
+    def _gone(self, blocks: NDArray[np.int32]) -> list[bytes]:
+        keys = self.keys(blocks)
+        if self._watchers.present:
+            self._watchers.removed(self._tier, self.fingerprint, keys)
+        return keys
 
     def clear(self) -> int:
         """Forget everything, leased or not; how many blocks it were."""
         count = len(self.index)
+        if self._watchers.present:
+            self._watchers.cleared(self._tier, self.fingerprint)
         for block in [block for block in self.index.iterate() if self.index.depth(block) == 0]:
             self.index.remove(block)
         return count

@@ -24,9 +24,10 @@ from .retention import retain
 from .rewriter import Rewriter
 from .room import evict_coldest
 from .stats import Counters
-from .tiers import Got, Hit, NullTier, Put, Record, Stored, Tier, Wanted
+from .tiers import Got, NullTier, Put, Record, Stored, Tier, Wanted, hit_bytes
 from .tiers.codec import CodecStats
 from .tiers.nvme.types import DeviceStats, Inventory
+from .watch import Watchers
 
 
 class LowerTier(Tier, Protocol):
@@ -59,6 +60,7 @@ class Depot:
         block_cost: Callable[[bytes, int], float],
         counters: Counters,
         io: IoCost,
+        watchers: Watchers | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -67,6 +69,7 @@ class Depot:
         self._block_cost = block_cost
         self._counters = counters
         self._io = io
+        self._watchers = watchers
         self._clock = clock
         self._wall = wall
         self._catalogs: dict[bytes, Catalog] = {}
@@ -146,7 +149,7 @@ class Depot:
         """As Tier.get, measured."""
         with self._io.measure(self.name, "read", self._clock) as measured:
             answers = await self.tier.get(wanted, deadline_s=deadline_s)
-            measured.size_bytes = _hit_bytes(wanted, answers)
+            measured.size_bytes = hit_bytes(wanted, answers)
         self._counters.read_bytes[self.name] += measured.size_bytes
         return answers
 
@@ -221,6 +224,8 @@ class Depot:
                 block_bytes=block_bytes,
                 policy=self._policy(partial(self._block_cost, fingerprint)),
                 clock=self._clock,
+                tier=self.name,
+                watchers=self._watchers,
             )
         return known
 
@@ -233,7 +238,3 @@ class Depot:
         """AssertionError unless every catalog is sound and the tier has as many blocks as they say. O(blocks)."""
         for catalog in self._catalogs.values():
             catalog.check()
-
-
-def _hit_bytes(wanted: Sequence[Wanted], answers: Sequence[Got]) -> int:
-    return sum(each.block_bytes for each, answer in zip(wanted, answers, strict=True) if isinstance(answer, Hit))

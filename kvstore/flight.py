@@ -1,17 +1,13 @@
-"""Flight: a few consecutive blocks of one prompt on their way from a lower tier into arena slots."""
+"""Flight: a few consecutive blocks of one prompt on their way into arena slots."""
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ..radix import Retentions
-from .catalog import Catalog
 from .lease import WriteLease
 from .residents import Residents
+from .source import Source
 from .tiers import Got
 
 
@@ -31,20 +27,21 @@ class Pin:
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """lease: on the slots to fill. blocks: the catalog's numbers when it was launched; they may have gone since.
-    previous: brings the blocks right above, None when these are in DRAM. followers: bring blocks right below; several
-    where prompts part. expects_more: one is about to be launched. waiting: who would be sorry if it did not come. goal_of: how many of them wait for no flight
-    behind it. urgent: a request waits for it now. answers: what the tier has said. pin: while someone waits, once it
-    has landed. reason: why it fell short, once ended; "" = all landed.
+    """lease: on the slots to fill; first: ordinal of its first block; keys: of its blocks.
+    previous: brings the blocks right above, None when these are in DRAM.
+    followers: bring blocks right below; several where prompts part. expects_more: one is about to be launched.
+    waiting: who would be sorry if it did not come. goal_of: how many of them wait for no flight behind it.
+    urgent: a request waits for it now.
+    answers: what the tier has said.
+    pin: while someone waits, once it has landed.
+    reason: why it fell short, once ended; "" = all landed.
     """
 
     space: Residents
-    catalog: Catalog
+    source: Source
     lease: WriteLease
-    blocks: NDArray[np.int32]
+    first: int
     keys: list[bytes]
-    above_key: bytes
-    retentions: Retentions
     previous: "Flight | None"
     followers: "list[Flight]" = field(default_factory=list["Flight"])
     stage: Stage = Stage.QUEUED

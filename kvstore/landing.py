@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
-from .depot import Depot
 from .flight import Flight, Pin, Stage
-from .residents import ABSENT, WRITTEN, Residents
+from .residents import Residents
+from .source import BEYOND
 from .stats import Counters
 from .tiers import Failed, Got, Hit
 
@@ -19,25 +19,20 @@ LAND_TOGETHER = 16  # flights
 
 
 class Lander:
-    """on_end: told of each flight that has ended. spawn: starts a task that the store's stop waits for. exclusive: what
-    has been brought up leaves the lower tier, as far as nothing there hangs below it."""
+    """on_end: told of each flight that has ended. spawn: starts a task that the store's stop waits for."""
 
     def __init__(
         self,
-        depot: Depot,
         counters: Counters,
         lease_ids: Iterator[int],
         *,
         on_end: Callable[[Flight], None],
         spawn: Callable[[Coroutine[Any, Any, Any]], None],
-        exclusive: bool,
     ) -> None:
-        self._depot = depot
         self._counters = counters
         self._lease_ids = lease_ids
         self._on_end = on_end
         self._spawn = spawn
-        self._exclusive = exclusive
         self.held: dict[int, Residents] = {}
         """Write leases of flights, and read leases that pin what has landed, by id."""
 
@@ -78,7 +73,7 @@ class Lander:
             answers = flight.answers or ()
             hits = [] if lost else _leading_hits(answers)
             if len(hits) < len(answers):
-                lost = lost or why(answers[len(hits)])
+                lost = lost or flight.source.why(answers[len(hits)])
                 self._turn_away(flight, len(hits), answers)
             flight.reason = lost
             if hits:
@@ -90,7 +85,7 @@ class Lander:
 
     def _commit(self, flights: Sequence[Flight], checksums: list[int]) -> str:
         counts = [len(flight.lease.slots) for flight in flights]
-        space, lease = flights[0].space, flights[0].lease
+        space, source, lease = flights[0].space, flights[0].source, flights[0].lease
         for flight in flights:
             del self.held[flight.lease.id]
         space.join(lease, [flight.lease for flight in flights[1:]])
@@ -99,18 +94,17 @@ class Lander:
         if fresh is None:
             return "cleared" if void else "evicted"
         index, end = space.index, len(fresh) - len(checksums)  # below 0: of blocks that someone else has committed
-        index.col("below")[fresh] = ABSENT if self._exclusive else WRITTEN
+        index.col("below")[fresh] = source.written
         for flight, count in zip(flights, counts, strict=True):
             first, end = end, end + count
             mine = fresh[max(first, 0) : max(end, 0)]
             index.col("prefetched")[mine] = not flight.urgent
-            said, rows = flight.retentions, slice(count - len(mine), count)
-            if not said.usual:
-                index.retain(mine, priority=said.priority[rows], ttl_s=said.ttl_s[rows], pinned=said.pinned[rows])
-        self._counters.promoted_blocks[self._depot.name] += len(fresh)
+            said = flight.source.retentions(flight.first + count - len(mine), flight.first + count)
+            if said is not None and not said.usual:
+                index.retain(mine, priority=said.priority, ttl_s=said.ttl_s, pinned=said.pinned)
+        self._counters.promoted_blocks[source.name] += len(fresh)
         self._pin(flights, counts)
-        if self._exclusive:
-            self._spawn(self._depot.forget_tips(flights[0].catalog, lease.tokens, lease.first))
+        self._do(source.landed(lease.tokens, lease.first))
         return ""
 
     def _pin(self, flights: Sequence[Flight], counts: Sequence[int]) -> None:
@@ -130,8 +124,9 @@ class Lander:
         """Blocks from `good` on did not come, or have lost those above: count why, free their slots once no device
         writes to them any more."""
         for answer in answers[good:]:
-            if not isinstance(answer, Hit):
-                self._counters.failed_loads[why(answer)] += 1
+            why = "" if isinstance(answer, Hit) else flight.source.why(answer)
+            if why not in {"", BEYOND}:
+                self._counters.failed_loads[why] += 1
         self._forget_lost(flight, answers)
         space, lease = flight.space, flight.lease
         rest = space.split(lease, good, next(self._lease_ids)) if good else lease
@@ -153,12 +148,15 @@ class Lander:
         space.end_write(space.writes[lease])
 
     def _forget_lost(self, flight: Flight, answers: Sequence[Got]) -> None:
-        """What the tier says it does not have, or has damaged, leaves the catalog: it is not asked for twice."""
-        for block, key, answer in zip(flight.blocks.tolist(), flight.keys, answers, strict=True):
-            gone = answer.reason == "corrupt" if isinstance(answer, Failed) else not isinstance(answer, Hit)
-            if gone:
-                self._spawn(self._depot.forget(flight.catalog, block, key))
+        for ordinal, (key, answer) in enumerate(zip(flight.keys, answers, strict=True), flight.first):
+            todo = flight.source.lost(ordinal, key, answer)
+            if todo is not None:
+                self._do(todo)
                 return  # with all below it
+
+    def _do(self, todo: Coroutine[Any, Any, Any] | None) -> None:
+        if todo is not None:
+            self._spawn(todo)
 
     def _end(self, flight: Flight, reason: str) -> None:
         flight.stage, flight.reason = Stage.ENDED, reason
@@ -167,11 +165,6 @@ class Lander:
         flight.ended.set()
         if not flight.waiting:
             self.unpin(flight)
-
-
-def why(answer: Got) -> str:
-    """Why a block did not come."""
-    return answer.reason if isinstance(answer, Failed) else "evicted"
 
 
 def _run(flight: Flight) -> list[Flight]:
@@ -192,8 +185,9 @@ def _run(flight: Flight) -> list[Flight]:
 
 
 def _lands_with(flight: Flight, run: Sequence[Flight]) -> bool:
-    come = flight.answers is not None and flight.stage is not Stage.ENDED
-    return come and (not run or flight.lease.void == run[0].lease.void)
+    if flight.answers is None or flight.stage is Stage.ENDED:
+        return False
+    return not run or (flight.lease.void, flight.source.name) == (run[0].lease.void, run[0].source.name)
 
 
 def _patient(run: Sequence[Flight]) -> bool:

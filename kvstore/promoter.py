@@ -1,4 +1,4 @@
-"""Promoter: brings blocks up from the lower tier into arena slots, for requests that wait and for some that will come.
+"""Promoter: brings blocks into arena slots, from wherever they are, for requests that wait and for some that will come.
 
 A run of wanted blocks is cut into flights of a few MiB. A block is in one flight at most: whoever wants it too joins
 that one. Flights read side by side and land in order (landing.py). A landed flight keeps its blocks pinned until all
@@ -13,11 +13,11 @@ from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
 
 from ..radix import Match
-from .depot import Depot
 from .flight import Flight, Stage
 from .landing import Lander
 from .residents import Residents
 from .room import Room
+from .source import Source
 from .stats import Counters
 from .tiers import Failed, Got, Wanted
 
@@ -29,20 +29,16 @@ READ_DEADLINE_S = 10.0  # of a flight; those who wait have deadlines of their ow
 
 
 class Promoter:
-    """max_bytes: what slots of flights may take at once. exclusive: what has been brought up leaves the lower tier, as
-    far as nothing there hangs below it."""
+    """max_bytes: what slots of flights may take at once."""
 
     def __init__(
         self,
-        depot: Depot,
         room: Room,
         counters: Counters,
         lease_ids: Iterator[int],
         *,
         max_bytes: int,
-        exclusive: bool = False,
     ) -> None:
-        self._depot = depot
         self._room = room
         self._lease_ids = lease_ids
         self._max_bytes = max_bytes
@@ -51,24 +47,33 @@ class Promoter:
         self._queues: tuple[deque[Flight], deque[Flight]] = (deque(), deque())  # urgent ones, others
         self._reading = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._lander = Lander(depot, counters, lease_ids, on_end=self._ended, spawn=self._spawn, exclusive=exclusive)
+        self._lander = Lander(counters, lease_ids, on_end=self._ended, spawn=self._spawn)
 
     def begin(
-        self, space: Residents, tokens: bytes, match: Match, below: Match, *, urgent: bool, most: int | None = None
+        self,
+        space: Residents,
+        tokens: bytes,
+        match: Match,
+        source: Source,
+        *,
+        urgent: bool,
+        behind: Flight | None = None,
+        first: int | None = None,
+        most: int | None = None,
     ) -> tuple[list[Flight], str]:
-        """Get blocks len(match) .. len(below)-1 of `tokens` on their way, by `most` new flights at most. Returns the
-        flights that bring them, in order, each joined until leave(), and "full" when not all are on their way. With
-        `most` they land only after another begin()."""
-        catalog = self._depot.of(space.fingerprint)
-        assert catalog is not None
-        keys = catalog.keys(below.blocks[len(match) :])
+        """Get blocks `first` (without it, those right behind DRAM's match) .. source.end-1 of `tokens` on their way, by
+        `most` new flights at most. behind: what brings the blocks above, if these are not in DRAM. Returns the flights
+        that bring them, in order, each joined until leave(), and "full" when not all are on their way. With `most` they
+        land only after another begin()."""
+        start = len(match) if first is None else first
+        keys = source.keys(start, source.end)
         flights, at = self._join(keys)
         for flight in flights:
             flight.expects_more = False
         reason = ""
         if at < len(keys):
-            first, previous = len(match) + at, flights[-1] if flights else None
-            fresh = self._launch(space, tokens, match, below, first, previous, most)
+            previous = flights[-1] if flights else behind
+            fresh = self._launch(space, tokens, match, source, start + at, previous, most)
             reason = "" if at + sum(len(each.keys) for each in fresh) == len(keys) else "full"
             flights += fresh
             for last in flights[-1:]:
@@ -143,21 +148,19 @@ class Promoter:
         space: Residents,
         tokens: bytes,
         match: Match,
-        below: Match,
+        source: Source,
         first: int,
         previous: Flight | None,
         most: int | None,
     ) -> list[Flight]:
-        """Queue flights, `most` at most, for as many of blocks first .. len(below)-1 as there is room for."""
+        """Queue flights, `most` at most, for as many of blocks first .. source.end-1 as there is room for."""
         slot_bytes = space.size_class.slot_bytes
         step = max(1, FLIGHT_BYTES // slot_bytes)
-        wanted = min(len(below) - first, (self._max_bytes - self._bytes) // slot_bytes)
+        wanted = min(source.end - first, (self._max_bytes - self._bytes) // slot_bytes)
         if most is not None:
             wanted = min(wanted, most * step)
         space.pin(match)
         given = self._room.make(space.size_class, max(wanted, 0))
-        catalog = self._depot.of(space.fingerprint)
-        assert catalog is not None
         flights: list[Flight] = []
         names = space.names_of(tokens, match, first + given)
         for start in range(first, first + given, step):
@@ -168,18 +171,8 @@ class Promoter:
             part = names[on_way : end - len(match)]
             lease = space.write(next(self._lease_ids), tokens, match, slots, on_way=on_way, names=part)
             self._lander.held[lease.id] = space
-            blocks = below.blocks[start:end]
             before = previous
-            previous = Flight(
-                space,
-                catalog,
-                lease,
-                blocks,
-                keys=catalog.keys(blocks),
-                above_key=catalog.parent_key(below, start),
-                retentions=catalog.index.retention(blocks),
-                previous=before,
-            )
+            previous = Flight(space, source, lease, start, source.keys(start, end), before)
             if before is not None:
                 before.followers.append(previous)
             flights.append(previous)
@@ -207,9 +200,9 @@ class Promoter:
 
     async def _fly(self, flight: Flight) -> None:
         try:
-            answers = await self._depot.get(_wanted(flight), deadline_s=READ_DEADLINE_S)
+            answers = await flight.source.get(_wanted(flight), deadline_s=READ_DEADLINE_S)
         except Exception:
-            log.exception("the %s tier failed in a way it should not", self._depot.name)
+            log.exception("the %s tier failed in a way it should not", flight.source.name)
             answers: list[Got] = [Failed("error")] * len(flight.keys)
         self._reading -= 1
         self._pump()
@@ -234,16 +227,21 @@ class Promoter:
 
 
 def _wanted(flight: Flight) -> list[Wanted]:
-    space, catalog, lease = flight.space, flight.catalog, flight.lease
-    parents = [flight.above_key, *flight.keys[:-1]]
+    space, lease, size = flight.space, flight.lease, flight.space.block_token_bytes
+    block_bytes = space.namespace.layout.block_bytes
+    parents = [flight.source.above(flight.first), *flight.keys[:-1]]
     return [
         Wanted(
             space.fingerprint,
             key,
             parent,
-            catalog.tokens_at(lease.tokens, lease.first + place),
-            catalog.block_bytes,
+            lease.tokens[ordinal * size : (ordinal + 1) * size],
+            block_bytes,
             space.view.block(slot),
+            lease.tokens,
+            ordinal,
         )
-        for place, (key, parent, slot) in enumerate(zip(flight.keys, parents, lease.slots.tolist(), strict=True))
+        for ordinal, (key, parent, slot) in enumerate(
+            zip(flight.keys, parents, lease.slots.tolist(), strict=True), flight.first
+        )
     ]

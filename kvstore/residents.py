@@ -22,6 +22,7 @@ from .retention import retain
 from .slabs import Pages, SizeClass
 from .stats import Counters
 from .types import Slots
+from .watch import Watcher, Watchers
 
 # Column `below`: what is known of a block's copy in the lower tier. Only a hint, to ask for no copy in vain: the
 # catalog knows.
@@ -32,7 +33,7 @@ class Residents:
     """See the module. `sessions` counts the sessions open on the namespace; when it is 0 and no block is left, the
     store drops the whole object."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (each is a part of the store)
         self,
         namespace: Namespace,
         size_class: SizeClass,
@@ -43,6 +44,7 @@ class Residents:
         clock: Callable[[], float],
         ghosts: Ghosts,
         counters: Counters,
+        watchers: Watchers | None = None,
     ) -> None:
         self.namespace = namespace
         self.fingerprint = namespace.fingerprint()
@@ -70,6 +72,7 @@ class Residents:
         self._arena = arena
         self._ghosts = ghosts
         self._counters = counters
+        self._watchers = Watchers() if watchers is None else watchers
         self._pending: dict[int, int] = {}  # trace -> write leases that have such a block
         self._seed = int.from_bytes(self.fingerprint[:8], "little")
 
@@ -188,6 +191,8 @@ class Residents:
         retain(self.index, done.blocks, lease.retention)
         self._counters.duplicate_blocks += taken
         self._end_write(lease, lease.slots[:taken])
+        if self._watchers.present and len(fresh):
+            self._tell(self._watchers, done.blocks, done.existing, lease.tokens)
         return fresh
 
     def split(self, lease: WriteLease, count: int, lease_id: int) -> WriteLease:
@@ -218,6 +223,18 @@ class Residents:
             self._unpin(other.path)
         lease.tokens = others[-1].tokens
         lease.slots = np.concatenate([lease.slots, *(other.slots for other in others)])
+
+    def tell_all(self, watcher: Watcher) -> None:
+        """Tell a watcher of every block. Those above the branches are told of once for each branch."""
+        for block in self.live().tolist():
+            if self.index.is_tip(block):
+                self._tell(watcher, self.index.path(block), 0, self.index.tokens_to(block))
+
+    def _tell(self, watcher: Watcher | Watchers, path: NDArray[np.int32], first: int, tokens: bytes) -> None:
+        keys = self.index.keys(path, max(first - 1, 0))
+        parent = keys.pop(0) if first else self.fingerprint
+        own = tokens[first * self.block_token_bytes : len(path) * self.block_token_bytes]
+        watcher.stored("dram", self.fingerprint, first, keys, parent, own)
 
     def end_write(self, lease: WriteLease) -> None:
         """Free the slots of a lease that was not committed."""
@@ -297,6 +314,8 @@ class Residents:
         blocks = removed.blocks.astype(np.intp)
         self.index.col("live")[blocks] = False
         gone = self.index.col("trace")[blocks]
+        if self._watchers.present:
+            self._watchers.removed("dram", self.fingerprint, self.index.known_keys(removed.blocks))
         self._ghosts.add(gone, "evicted" if reason in {"capacity", "slab"} else reason)
         self._free(removed.values[~removed.orphans])
         self._counters.evictions[reason] += len(removed)

@@ -5,16 +5,16 @@ thread. Trouble is a result with a reason; ValueError is for requests that make 
 close().
 """
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..proto import Namespace, RetentionRange
 from ..radix import Match
 from .arena import ArenaView
-from .catalog import NO_MATCH
+from .bringing import Bringer, Came
 from .demoter import Demoter
 from .depot import Depot
+from .elsewhere import NAME
 from .errors import SessionClosed
 from .flight import Flight
 from .promoter import Promoter
@@ -27,16 +27,6 @@ MAX_PREFETCHES = 256  # of one session, not cancelled yet
 
 Tap = Callable[[bytes, bytes, int], None]
 """Told of each acquire: fingerprint, packed tokens, tokens of a block."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Came:
-    """How an acquire went. resident: blocks that were in DRAM when asked for; why: what kept the lower tier from giving
-    more, if anything did."""
-
-    resident: int
-    why: str
-    waited_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -56,6 +46,7 @@ class Shared:
     depot: Depot
     promoter: Promoter
     demoter: Demoter
+    bringer: Bringer
     backlog: Backlog
     counters: Counters
     lease_ids: Iterator[int]
@@ -100,14 +91,16 @@ class Session:
         self._check_acquire(skip, deadline_s)
         match = self._space.index.match(tokens)
         below = self._below(tokens)
-        why = ""
-        if len(below) > max(len(match), skip):
+        more, why = len(below) > max(len(match), skip), ""
+        if more and deadline_s == 0:
             why = "deadline"
-            if deadline_s > 0:
-                if self._held < self._shared.max_leases and self._pays(match, below, skip):
-                    return None
+        elif deadline_s > 0 and self._held < self._shared.max_leases:
+            bringer = self._shared.bringer
+            if more and not bringer.pays(self._space, match, below, skip):
                 why = "slower_to_load"
-        return self._grant(tokens, match, below, _Came(len(match), why), skip)
+            elif more or bringer.asks(self._space, tokens, max(len(match), skip)):
+                return None
+        return self._grant(tokens, match, below, Came(len(match), len(match), why), skip)
 
     async def acquire(self, tokens: bytes, *, skip: int, deadline_s: float) -> Acquired:
         """Lease the longest stored prefix, less its first `skip` blocks.
@@ -118,34 +111,24 @@ class Session:
         given = self.acquire_now(tokens, skip=skip, deadline_s=deadline_s)
         if given is not None:
             return given
-        space, promoter = self._space, self._shared.promoter
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        match, below = space.index.match(tokens), self._below(tokens)
-        flights, short = promoter.begin(space, tokens, match, below, urgent=True, most=1)
-        try:
-            await asyncio.sleep(0)  # the device begins, while room is made for what comes behind
-            now, below = space.index.match(tokens), self._below(tokens)
-            if len(below) > len(now) and not any(flight.reason for flight in flights):
-                more, short = promoter.begin(space, tokens, now, below, urgent=True)
-                flights += more
-            reason = await promoter.wait(flights, deadline_s) or short
+        space = self._space
+        async with self._shared.bringer.bring(space, tokens, skip=skip, deadline_s=deadline_s) as came:
             if self.closed:
                 return Acquired(0, skip, NO_SLOTS, {}, "disconnected")
-            came = _Came(len(match), reason, loop.time() - began)
             return self._grant(tokens, space.index.match(tokens), self._below(tokens), came, skip)
-        finally:
-            promoter.leave(flights)
 
     def prefetch(self, ticket: int, tokens: bytes, *, skip: int) -> None:
         """Begin to bring a prefix up where that pays; pins nothing. Beyond MAX_PREFETCHES the oldest is cancelled."""
         self._open()
         match, below = self._space.index.match(tokens), self._below(tokens)
-        if ticket in self._prefetches or len(below) <= max(len(match), skip) or not self._pays(match, below, skip):
+        bringer = self._shared.bringer
+        if ticket in self._prefetches or not bringer.pays(self._space, match, below, skip):
             return
         if len(self._prefetches) >= MAX_PREFETCHES:
             self.cancel_prefetch(next(iter(self._prefetches)))
-        self._prefetches[ticket], _ = self._shared.promoter.begin(self._space, tokens, match, below, urgent=False)
+        self._prefetches[ticket], _ = self._shared.promoter.begin(
+            self._space, tokens, match, bringer.source(self._space, match, below), urgent=False
+        )
 
     def cancel_prefetch(self, ticket: int) -> None:
         """The request has come, or will not; unknown tickets are ignored."""
@@ -254,21 +237,12 @@ class Session:
             raise ValueError(f"skip and deadline_s must be 0 or more, not {skip} and {deadline_s}")
 
     def _below(self, tokens: bytes) -> Match:
-        """What the lower tier has of a prompt."""
-        catalog = self._shared.depot.of(self._space.fingerprint)
-        return catalog.index.match(tokens) if catalog is not None else NO_MATCH
+        return self._shared.bringer.below(self._space, tokens)
 
     def _bytes(self, tokens: int) -> int:
         return tokens // self._space.block_tokens * self._space.namespace.layout.block_bytes
 
-    def _pays(self, match: Match, below: Match, skip: int) -> bool:
-        """Whether to load what the lower tier has beyond DRAM and HBM, by the cost model."""
-        space = self._space
-        first = max(match.tokens, skip * space.block_tokens)
-        size = self._bytes(below.tokens - match.tokens)
-        return space.cost.worth_loading(self._shared.depot.name, first, below.tokens - first, size)
-
-    def _grant(self, tokens: bytes, match: Match, below: Match, came: _Came, skip: int) -> Acquired:
+    def _grant(self, tokens: bytes, match: Match, below: Match, came: Came, skip: int) -> Acquired:
         """Count the use of what was found, and lease it."""
         space = self._space
         reason = space.explain(tokens, match)
@@ -277,7 +251,7 @@ class Session:
         wanted = max(len(match) - skip, 0)
         if wanted and self._held >= self._shared.max_leases:
             wanted, reason = 0, "busy"
-        tiers = self._by_tier(wanted, max(len(match) - max(came.resident, skip), 0))
+        tiers = self._by_tier(len(match) - wanted, len(match), came)
         self._count_acquire(tokens, tiers, skip, reason)
         if not wanted:
             return Acquired(0, skip, NO_SLOTS, {}, reason, self.arena)
@@ -300,11 +274,11 @@ class Session:
         for tap in shared.taps:
             tap(space.fingerprint, tokens, space.block_tokens)
 
-    def _by_tier(self, blocks: int, raised: int) -> dict[str, int]:
-        """Tokens by tier of so many leased blocks, the last `raised` of which the lower tier gave."""
-        raised = min(blocks, raised)
-        counts = {"dram": blocks - raised, self._shared.depot.name: raised}
-        return {tier: count * self._space.block_tokens for tier, count in counts.items() if count}
+    def _by_tier(self, first: int, end: int, came: Came) -> dict[str, int]:
+        """Tokens by tier of leased blocks first .. end-1."""
+        marks = [max(first, min(mark, end)) for mark in (came.resident, max(came.resident, came.lower), end)]
+        counts = zip(("dram", self._shared.depot.name, NAME), [first, *marks], marks, strict=False)
+        return {tier: (stop - start) * self._space.block_tokens for tier, start, stop in counts if stop > start}
 
     def _count_acquire(self, tokens: bytes, tiers: Mapping[str, int], skip: int, reason: str) -> None:
         space, counters = self._space, self._shared.counters

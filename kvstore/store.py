@@ -17,10 +17,13 @@ from numpy.typing import NDArray
 from ..proto import Namespace, Retention
 from ..radix import HASH_BYTES, PrefixIndex
 from .arena import Arena
+from .bringing import Bringer
 from .demoter import Demoter
 from .depot import Depot, LowerTier
+from .elsewhere import Elsewhere
 from .errors import SessionRefused
 from .ghosts import DEFAULT_ENTRIES, Ghosts
+from .lending import Lending, Loan
 from .placement.admission import Admission, AdmitAll
 from .placement.cost import CostModel, IoCost, TierCost
 from .placement.policies import MakePolicy, make_policy
@@ -32,6 +35,7 @@ from .slabs import TARGET_SLAB_BYTES, SlabPool
 from .stats import Counters, NamespaceStats, SessionStats, StoreStats, TierStats
 from .tiers import NullTier
 from .tiers.nvme.types import Inventory
+from .watch import Watcher, Watchers
 
 # All of one model's blocks have the same geometry, whatever the tenant, the adapter or the engine.
 _GEOMETRY = ("kv_heads", "layers", "planes", "head_dim")
@@ -93,6 +97,7 @@ class Store:
         self._ghosts = Ghosts(ghost_entries)
         self._counters = Counters()
         self._io = IoCost()
+        self._watchers = Watchers()
         below = below or Below()
         room, lease_ids = Room(self._pool, self._spaces, clock), itertools.count(1)
         self._depot = Depot(
@@ -101,17 +106,14 @@ class Store:
             block_cost=self._block_cost,
             counters=self._counters,
             io=self._io,
+            watchers=self._watchers,
             clock=clock,
         )
         self._depot.load(below.inventory)
-        self._promoter = Promoter(
-            self._depot,
-            room,
-            self._counters,
-            lease_ids,
-            max_bytes=int(arena.capacity_bytes * below.in_flight_share),
-            exclusive=below.exclusive,
-        )
+        in_flight_bytes = int(arena.capacity_bytes * below.in_flight_share)
+        self._promoter = Promoter(room, self._counters, lease_ids, max_bytes=in_flight_bytes)
+        self._bringer = Bringer(self._depot, self._promoter, self._counters, self._io, clock, exclusive=below.exclusive)
+        self._lending = Lending(self._spaces, self._bringer, lease_ids)
         self._demoter = Demoter(
             self._depot,
             room,
@@ -130,6 +132,7 @@ class Store:
             counters=self._counters,
             lease_ids=lease_ids,
             max_leases=max_session_leases,
+            bringer=self._bringer,
             on_close=self._session_closed,
         )
 
@@ -197,6 +200,25 @@ class Store:
         self._shared.taps.append(tap)
         return lambda: self._shared.taps.remove(tap)
 
+    async def lend(
+        self, fingerprint: bytes, tokens: bytes, first: int, *, max_blocks: int, deadline_s: float
+    ) -> Loan | None:
+        """Blocks for another node; see lending.Lender."""
+        return await self._lending.lend(fingerprint, tokens, first, max_blocks=max_blocks, deadline_s=deadline_s)
+
+    def join(self, elsewhere: Elsewhere | None) -> None:
+        """Ask these other nodes for what no tier here has, from now on; None: nobody."""
+        self._bringer.elsewhere = elsewhere
+
+    def watch(self, watcher: Watcher) -> Callable[[], None]:
+        """Tell it of every block that is here, and from now on of each that comes or goes, until what this returns is
+        called. O(blocks), and hashes them."""
+        for space in self._spaces.values():
+            space.tell_all(watcher)
+        for catalog in self._depot.catalogs():
+            catalog.tell_all(watcher)
+        return self._watchers.add(watcher)
+
     def stats(self) -> StoreStats:
         """The store at this moment. O(namespaces and sessions)."""
         self._drop_empty()
@@ -234,7 +256,8 @@ class Store:
             space.check()
             sessions = [each for each in self._sessions.values() if each.fingerprint == space.fingerprint]
             assert space.sessions == len(sessions), "sessions of a namespace are miscounted"
-            ours = [*self._promoter.leases(space), *self._demoter.leases(space)]
+            owners = (self._promoter, self._demoter, self._lending)
+            ours = [lease for owner in owners for lease in owner.leases(space)]
             held = sorted([*ours, *(lease for each in sessions for lease in (*each.reads, *each.writes))])
             assert held == sorted([*space.reads, *space.writes]), "a lease without its holder"
             for each in sessions:
@@ -330,6 +353,7 @@ class Store:
                 clock=self._clock,
                 ghosts=self._ghosts,
                 counters=self._counters,
+                watchers=self._watchers,
             )
         return self._spaces[fingerprint]
 

@@ -263,6 +263,17 @@ class PrefixIndex:
         """The block's chained key; computed with those above it when first asked for, then cached."""
         return self._keys.key(block)
 
+    def keys(self, path: Numbers, first: int = 0) -> list[bytes]:
+        """Keys of a path's blocks from ordinal `first` on; computed when first asked for, then cached."""
+        if first >= len(path):
+            return []
+        self._keys.key(int(path[-1]))
+        return self._keys.rows(path[first:])
+
+    def known_keys(self, blocks: Numbers) -> list[bytes]:
+        """Keys of blocks that were asked for before. Those that just left still have theirs, until `insert`."""
+        return self._keys.rows(blocks) if len(blocks) else []
+
     def parent(self, block: int) -> int | None:
         """The block above; None for a first block."""
         node = self._tree.node_of(block)
@@ -340,8 +351,15 @@ class PrefixIndex:
 
     def _facts(self, numbers: Numbers) -> Removals:
         at = numbers.astype(np.intp)
-        facts = (self._columns[name][at] for name in ("value", "hits", "last_use", "inserted_at"))
-        return Removals(numbers, *facts, self._leases.orphaned(numbers))
+        columns = self._columns
+        return Removals(
+            blocks=numbers,
+            values=columns["value"][at],
+            hits=columns["hits"][at],
+            last_use=columns["last_use"][at],
+            inserted_at=columns["inserted_at"][at],
+            orphans=self._leases.orphaned(numbers),
+        )
 
     def _require(self, numbers: Numbers) -> None:
         known = int(numbers.view(np.uint32).max()) < self._columns.numbers  # a negative one is very large there

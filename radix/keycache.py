@@ -28,6 +28,11 @@ class KeyCache:
             self._compute(node, offset)
         return self._rows[block].tobytes()
 
+    def rows(self, blocks: NDArray[np.int32]) -> list[bytes]:
+        """Keys of blocks that were asked for before, of those too that have just left."""
+        size, joined = self._rows.shape[1], self._rows[blocks].tobytes()
+        return [joined[at : at + size] for at in range(0, len(joined), size)]
+
     def _compute(self, node: Node, offset: int) -> None:
         if len(self._rows) < self._columns.numbers:
             grown = np.empty((len(self._columns["node"]), self._rows.shape[1]), dtype=np.uint8)

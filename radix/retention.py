@@ -24,6 +24,10 @@ class Retentions(NamedTuple):
     pinned: NDArray[np.bool_]
     """Leaves last, within a budget."""
 
+    def rows(self, first: int, end: int) -> "Retentions":
+        """Of rows first .. end-1."""
+        return Retentions(self.priority[first:end], self.ttl_s[first:end], self.pinned[first:end])
+
     @property
     def usual(self) -> bool:
         """Whether nothing was asked for any of them."""

@@ -1,6 +1,6 @@
 """Tiers below the arena, behind one Protocol."""
 
-from .base import Failed, Got, Hit, Miss, Put, Record, Rejected, Stored, Tier, Usage, Wanted
+from .base import Failed, Got, Hit, Miss, Put, Record, Rejected, Stored, Tier, Usage, Wanted, hit_bytes
 from .dram import DramTier
 from .null import NullTier
 
@@ -18,4 +18,5 @@ __all__ = [
     "Tier",
     "Usage",
     "Wanted",
+    "hit_bytes",
 ]

@@ -35,7 +35,9 @@ from ...proto import DEFAULT_RETENTION, Retention
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wanted:
-    """A block to get. fingerprint: of its namespace; key, parent: chained block keys; tokens: packed, the block's own.
+    """A block to get. fingerprint: of its namespace; key, parent: chained block keys; tokens: packed, the block's own;
+    prompt: packed, from the first block of the prompt to this one or further, for tiers that find blocks by what is
+    above them; ordinal: its place there.
 
     into: uint8, contiguous, block_bytes or more; what lies behind block_bytes may be overwritten. Memory that begins
     at a multiple of 4096 and reaches to the next one behind the block is filled without a copy.
@@ -47,6 +49,8 @@ class Wanted:
     tokens: bytes
     block_bytes: int
     into: NDArray[np.uint8]
+    prompt: bytes = b""
+    ordinal: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,3 +144,8 @@ class Tier(Protocol):
     async def close(self) -> None:
         """Finish or give up what is in hand. Closing twice is harmless."""
         ...
+
+
+def hit_bytes(wanted: Sequence[Wanted], answers: Sequence[Got]) -> int:
+    """Payload bytes that came."""
+    return sum(each.block_bytes for each, answer in zip(wanted, answers, strict=True) if isinstance(answer, Hit))

@@ -1,7 +1,7 @@
 """Workers: threads that make blocking device calls for the event loop, and the page-aligned memory they work in.
 
-A job begins once, in one thread, or not at all: `cancel` says whether it was in time. The threads are daemons, so that a
-device that never answers cannot keep the process from ending.
+A job begins once, in one thread, or not at all: `cancel` says whether it was in time. The threads are daemons, so that
+a device that never answers cannot keep the process from ending.
 """
 
 import asyncio
