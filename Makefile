@@ -31,8 +31,17 @@ $(MODEL): deploy/fetch_model.py | $(VENV)/.engine
 
 setup: $(VENV)/.engine $(MODEL)       ## install into .venv and fetch the demo model
 
-demo: setup      ## one sidecar, two engine replicas, one prefix prefilled once (ARGS=--keep leaves them running)
-	$(BIN)/kvterrace demo $(MODEL) --document README.md --document docs/decisions.md $(ARGS)
+DEMO := $(BIN)/kvterrace demo $(MODEL) --document README.md --document docs/decisions.md $(ARGS)
+ifdef CLUSTER
+demo: $(VENV)/.dev $(MODEL)
+	$(BIN)/python deploy/with_valkey.py $(DEMO) --cluster {valkey}
+else
+demo: setup      ## one sidecar, two engine replicas, one prefix prefilled once (ARGS=--keep leaves them running; CLUSTER=1: two hosts)
+	$(DEMO)
+endif
+
+cluster: $(VENV)/.dev                 ## Valkey and three nodes on loopback, until Ctrl-C
+	$(BIN)/python deploy/with_valkey.py $(BIN)/python deploy/local_cluster.py {valkey}
 
 test: $(VENV)/.dev $(MODEL)           ## every test (ARGS='-m unit' for the quick ones)
 	$(BIN)/pytest $(ARGS)
@@ -55,4 +64,4 @@ stubs: $(VENV)/.dev                   ## regenerate proto/kv_pb2*
 clean:           ## remove the virtual environment and caches
 	rm -rf $(VENV) .cache build dist *.egg-info
 
-.PHONY: help setup demo test torture bench check stubs clean
+.PHONY: help setup demo cluster test torture bench check stubs clean

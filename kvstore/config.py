@@ -8,13 +8,22 @@ import difflib
 import ipaddress
 import os
 import re
+import socket
 import tempfile
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -145,6 +154,16 @@ def _check_policy(name: str) -> str:
     return name
 
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+def _check_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name: letters, digits, dots, dashes and underscores, 63 at most")
+    return name
+
+
+Name = Annotated[str, AfterValidator(_check_name)]
 PolicyName = Annotated[str, AfterValidator(_check_policy)]
 
 
@@ -161,6 +180,26 @@ class ServeConfig(BaseSettings):
     listen: HostPort | None = Field(default=None, description="Also serve gRPC on this HOST:PORT.")
     http: HostPort | None = Field(
         default=None, description="Serve /health, /ready, /metrics and /status.json on this HOST:PORT. Default: off."
+    )
+    cluster: str | None = Field(
+        default=None,
+        description="URL of the Valkey or Redis by which nodes find each other, such as redis://10.0.0.5:6379. "
+        "Needs --listen.",
+    )
+    cluster_name: Name = Field(
+        default="default", description="Nodes of one name share; others may use the same Valkey."
+    )
+    node: Name = Field(
+        default_factory=socket.gethostname,
+        validate_default=True,
+        description="This node's name in the cluster. Default: the host's.",
+    )
+    advertise: HostPort | None = Field(
+        default=None, description="HOST:PORT that other nodes dial. Default: that of --listen."
+    )
+    bulk_listen: HostPort | None = Field(
+        default=None,
+        description="HOST:PORT of the bulk channel, which carries blocks. Default: a free port beside --listen.",
     )
     policy: PolicyName = Field(default=DEFAULT_POLICY, description=f"Which blocks leave first: {_POLICY_NAMES}.")
     pin_share: float = Field(
@@ -191,7 +230,7 @@ class ServeConfig(BaseSettings):
         default="info", description="What to log: debug, info, warning or error."
     )
 
-    @field_validator("listen", "http")
+    @field_validator("listen", "http", "bulk_listen")
     @classmethod
     def _only_loopback(cls, address: str | None, info: ValidationInfo) -> str | None:
         # insecure_listen is declared above the addresses, so that it is known here.
@@ -205,6 +244,12 @@ class ServeConfig(BaseSettings):
                 "use a loopback address such as 127.0.0.1, or add --insecure-listen"
             )
         return address
+
+    @model_validator(mode="after")
+    def _cluster_listens(self) -> "ServeConfig":
+        if self.cluster is not None and self.listen is None:
+            raise ValueError("a node of a cluster serves others: add --listen HOST:PORT")
+        return self
 
     @classmethod
     def settings_customise_sources(
@@ -236,7 +281,7 @@ def load_config(flags: Mapping[str, object], config_path: Path | None = None) ->
         return ServeConfig.model_validate({**from_file, **from_env, **given})
     except ValidationError as error:
         first = error.errors()[0]
-        name = str(first["loc"][0])
+        name = str(first["loc"][0]) if first["loc"] else "cluster"  # the one rule that is not of a single field
         place = _flag(name) if name in given else _variable(name) if name in from_env else f"{name} in {config_path}"
         raise ConfigError(f"{place}: {_reason(first['msg'], first['input'])}") from None
 

@@ -6,7 +6,7 @@ Off unless an address is given.
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 
 import uvicorn
 from fastapi import FastAPI, Response
@@ -18,8 +18,14 @@ from .errors import KvterraceError
 STOP_S = 2.0
 
 
-def make_app(registry: CollectorRegistry, ready: Callable[[], bool], status_json: Callable[[], str]) -> FastAPI:
-    """The four routes. `ready` turns false as soon as a stop begins; `status_json` is the text of /status.json."""
+def make_app(
+    registry: CollectorRegistry,
+    ready: Callable[[], bool],
+    status_json: Callable[[], str],
+    detail: Callable[[], Mapping[str, object]],
+) -> FastAPI:
+    """The four routes. `ready` turns false as soon as a stop begins; `status_json` is the text of /status.json; what
+    `detail` says goes into the answer of /ready."""
     app = FastAPI(title="kvterrace", docs_url=None, redoc_url=None, openapi_url=None)
 
     # async, though nothing waits: in a worker thread the store would be read from beside its loop.
@@ -28,9 +34,9 @@ def make_app(registry: CollectorRegistry, ready: Callable[[], bool], status_json
         return {"status": "ok"}
 
     @app.get("/ready")
-    async def readiness(response: Response) -> dict[str, str]:  # pyright: ignore[reportUnusedFunction]
+    async def readiness(response: Response) -> dict[str, object]:  # pyright: ignore[reportUnusedFunction]
         if ready():
-            return {"status": "ready"}
+            return {"status": "ready", **detail()}
         response.status_code = 503
         return {"status": "stopping"}
 

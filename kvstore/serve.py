@@ -8,7 +8,8 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import TYPE_CHECKING
 
 from .arena import Arena
 from .config import ServeConfig
@@ -21,6 +22,9 @@ from .service.servicer import Servicer
 from .service.socket_path import SocketPath
 from .status_view import format_bytes, status_json
 from .store import Store
+
+if TYPE_CHECKING:
+    from .node import Node
 
 log = logging.getLogger(__name__)
 
@@ -44,12 +48,18 @@ async def serve(config: ServeConfig, *, announce: Callable[[str], None]) -> None
         policy = make_policy(config.policy, config.pin_share)
         store = Store(arena, policy=policy, below=open_below(nvme_plan(config), announce) if config.nvme else None)
         owned.callback(store.close)
+        node: list[Node] = []  # once it is one
         servicer = Servicer(store, str(arena.path), arena.boot_id)
         async with (
             _stopping(store),
-            _http(config, store, servicer, stop) as url,
+            _http(config, store, servicer, stop, node) as url,
             _grpc(config, servicer) as addresses,
+            contextlib.AsyncExitStack() as later,
         ):
+            if config.cluster is not None:
+                from .node import in_cluster  # noqa: PLC0415  # it imports redis, which others need not wait for
+
+                node.append(await later.enter_async_context(in_cluster(config, store, servicer, addresses[-1])))
             for address in addresses:
                 announce(f"serving on {address} ({_tiers(config, arena.capacity_bytes)}, {config.policy})")
             if url:
@@ -83,7 +93,9 @@ async def _grpc(config: ServeConfig, servicer: Servicer) -> AsyncGenerator[list[
 
 
 @contextlib.asynccontextmanager
-async def _http(config: ServeConfig, store: Store, servicer: Servicer, stop: asyncio.Event) -> AsyncGenerator[str]:
+async def _http(
+    config: ServeConfig, store: Store, servicer: Servicer, stop: asyncio.Event, node: Sequence["Node"]
+) -> AsyncGenerator[str]:
     """The HTTP server's URL, or "" when none is asked for."""
     if config.http is None:
         yield ""
@@ -91,8 +103,12 @@ async def _http(config: ServeConfig, store: Store, servicer: Servicer, stop: asy
     # Here, since importing FastAPI takes half of the time that a start takes, and most sidecars have no HTTP.
     from .http import HttpServer, make_app  # noqa: PLC0415
     from .metrics import make_registry  # noqa: PLC0415
+    from .node_metrics import NodeCollector  # noqa: PLC0415
 
-    app = make_app(make_registry(store.stats), lambda: not stop.is_set(), lambda: status_json(servicer.status()))
+    registry = make_registry(store.stats)
+    registry.register(NodeCollector(lambda: node[0] if node else None))
+    detail = lambda: node[0].detail() if node else {}  # noqa: E731
+    app = make_app(registry, lambda: not stop.is_set(), lambda: status_json(servicer.status()), detail)
     server = HttpServer(app, config.http)
     try:
         await server.start()

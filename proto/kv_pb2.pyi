@@ -650,3 +650,55 @@ class TraceEvent(_message.Message):
     namespace: bytes
     lost: int
     def __init__(self, timestamp_s: _Optional[float] = ..., input_length: _Optional[int] = ..., hashes: _Optional[_Iterable[int]] = ..., block_tokens: _Optional[int] = ..., namespace: _Optional[bytes] = ..., lost: _Optional[int] = ...) -> None: ...
+
+class FetchRequest(_message.Message):
+    __slots__ = ("wire_version", "fingerprint", "tokens", "first", "deadline_s", "bulk", "node")
+    WIRE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
+    BULK_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    wire_version: int
+    fingerprint: bytes
+    tokens: bytes
+    first: int
+    deadline_s: float
+    bulk: bool
+    node: str
+    def __init__(self, wire_version: _Optional[int] = ..., fingerprint: _Optional[bytes] = ..., tokens: _Optional[bytes] = ..., first: _Optional[int] = ..., deadline_s: _Optional[float] = ..., bulk: _Optional[bool] = ..., node: _Optional[str] = ...) -> None: ...
+
+class FetchPart(_message.Message):
+    __slots__ = ("offer", "chunk", "refused")
+    OFFER_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    offer: Offer
+    chunk: Chunk
+    refused: Refused
+    def __init__(self, offer: _Optional[_Union[Offer, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ...) -> None: ...
+
+class Offer(_message.Message):
+    __slots__ = ("count", "block_bytes", "checksums", "keys", "retention", "ticket", "bulk_address")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUMS_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    TICKET_FIELD_NUMBER: _ClassVar[int]
+    BULK_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    block_bytes: int
+    checksums: bytes
+    keys: bytes
+    retention: _containers.RepeatedCompositeFieldContainer[RetentionRange]
+    ticket: bytes
+    bulk_address: str
+    def __init__(self, count: _Optional[int] = ..., block_bytes: _Optional[int] = ..., checksums: _Optional[bytes] = ..., keys: _Optional[bytes] = ..., retention: _Optional[_Iterable[_Union[RetentionRange, _Mapping]]] = ..., ticket: _Optional[bytes] = ..., bulk_address: _Optional[str] = ...) -> None: ...
+
+class Chunk(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...

@@ -64,6 +64,11 @@ class KVStoreStub:
                 request_serializer=kvterrace_dot_proto_dot_kv__pb2.TraceRequest.SerializeToString,
                 response_deserializer=kvterrace_dot_proto_dot_kv__pb2.TraceEvent.FromString,
                 _registered_method=True)
+        self.Fetch = channel.unary_stream(
+                '/kvterrace.v1.KVStore/Fetch',
+                request_serializer=kvterrace_dot_proto_dot_kv__pb2.FetchRequest.SerializeToString,
+                response_deserializer=kvterrace_dot_proto_dot_kv__pb2.FetchPart.FromString,
+                _registered_method=True)
 
 
 class KVStoreServicer:
@@ -110,6 +115,14 @@ class KVStoreServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Fetch(self, request, context):
+        """Between stores: the first blocks of a run that the holder has. One Offer or Refused, and behind an Offer without a
+        ticket the bytes, as Chunks. The holder leases the blocks until they are sent, the call ends or its deadline passes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_KVStoreServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -142,6 +155,11 @@ def add_KVStoreServicer_to_server(servicer, server):
                     servicer.Trace,
                     request_deserializer=kvterrace_dot_proto_dot_kv__pb2.TraceRequest.FromString,
                     response_serializer=kvterrace_dot_proto_dot_kv__pb2.TraceEvent.SerializeToString,
+            ),
+            'Fetch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Fetch,
+                    request_deserializer=kvterrace_dot_proto_dot_kv__pb2.FetchRequest.FromString,
+                    response_serializer=kvterrace_dot_proto_dot_kv__pb2.FetchPart.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -306,6 +324,33 @@ class KVStore:
             '/kvterrace.v1.KVStore/Trace',
             kvterrace_dot_proto_dot_kv__pb2.TraceRequest.SerializeToString,
             kvterrace_dot_proto_dot_kv__pb2.TraceEvent.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Fetch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/kvterrace.v1.KVStore/Fetch',
+            kvterrace_dot_proto_dot_kv__pb2.FetchRequest.SerializeToString,
+            kvterrace_dot_proto_dot_kv__pb2.FetchPart.FromString,
             options,
             channel_credentials,
             insecure,

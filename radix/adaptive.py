@@ -164,7 +164,9 @@ class Adaptive:
 
     def _judge(self, ages: NDArray[Any], hits: NDArray[Any]) -> None:
         """Blocks of that age and so many earlier hits are being used: under which credit would they have been held?"""
-        if self._tells:
+        if not self._tells:
+            self._found += len(ages)
+        else:
             self._found += [np.count_nonzero(ages <= bounds[hits]) for bounds in self._bounds]
 
     def _review(self) -> None:

@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from .host import DemoOptions
 from .processes import DemoError
-from .run import DemoOptions, run_demo
+from .run import run_demo
 
 REPORT_COLUMNS = 100  # where the output is no terminal, whose width nobody knows
 
@@ -24,12 +25,13 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the servers running until Ctrl-C.")] = False,
     dram: Annotated[str, typer.Option(help="Size of the sidecar's arena.")] = "1GiB",
     nvme: Annotated[str, typer.Option(help="What the sidecar may keep on disk, in a scratch folder.")] = "2GiB",
+    cluster: Annotated[str, typer.Option(help="URL of a Valkey: show two hosts that share through it instead.")] = "",
 ) -> None:
     """Prefill a shared prefix once; see every later request, from either replica, reuse it."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=REPORT_COLUMNS)
-    options = DemoOptions(model, tuple(document or ()), short=short, keep=keep, dram=dram, nvme=nvme)
+    options = DemoOptions(model, tuple(document or ()), short=short, keep=keep, dram=dram, nvme=nvme, cluster=cluster)
     try:
         code = run_demo(options, console)
     except DemoError as error:

@@ -11,7 +11,9 @@ from rich.table import Table
 
 from .client import Answer
 
-TIERS = ("hbm", "dram", "nvme", "computed")
+TIERS = ("hbm", "dram", "nvme", "peer", "computed")
+ROWS = ("cold", "hbm", "dram", "other_replica", "restarted", "nvme")
+PEER_ROWS = ("cold", "dram", "peer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +62,10 @@ def show(console: Console, stages: Sequence[Stage]) -> None:
     console.print(chart)
 
 
-def machine_line(stages: Sequence[Stage]) -> str:
-    """The `DEMO {json}` line that scripts read. `stages` in the demo's order."""
-    cold, hbm, dram, other, restarted, nvme = stages
-    return "DEMO " + json.dumps(
-        {
-            "cold_ttft_s": round(cold.ttft_s, 4),
-            "hbm_ttft_s": round(hbm.ttft_s, 4),
-            "dram_ttft_s": round(dram.ttft_s, 4),
-            "other_replica_ttft_s": round(other.ttft_s, 4),
-            "restarted_ttft_s": round(restarted.ttft_s, 4),
-            "nvme_ttft_s": round(nvme.ttft_s, 4),
-            "cached_tokens": other.answers[-1].cached_tokens,
-            "prompt_tokens": other.answers[-1].prompt_tokens,
-            "outputs_identical": outputs_identical(stages),
-        }
-    )
+def machine_line(stages: Sequence[Stage], rows: Sequence[str] = ROWS) -> str:
+    """The `DEMO {json}` line that scripts read: seconds by row, whose names are the stages' in order."""
+    times = {f"{name}_ttft_s": round(stage.ttft_s, 4) for name, stage in zip(rows, stages, strict=True)}
+    shown = next((stage for name, stage in zip(rows, stages, strict=True) if name == "other_replica"), stages[-1])
+    last = shown.answers[-1]
+    counts = {"cached_tokens": last.cached_tokens, "prompt_tokens": last.prompt_tokens}
+    return "DEMO " + json.dumps({**times, **counts, "outputs_identical": outputs_identical(stages)})

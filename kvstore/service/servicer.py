@@ -4,10 +4,11 @@ Each Session stream is one Store session, closed in the same turn in which the s
 """
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
-from typing import cast
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Protocol, cast
 
 import grpc
 import grpc.aio
@@ -31,7 +32,14 @@ FINGERPRINT_BYTES = 32
 _RETENTION_FIELDS = {"priority", "ttl_s", "pinned"}
 
 Context = grpc.aio.ServicerContext[pb.ClientFrame, pb.ServerFrame]
+FetchContext = grpc.aio.ServicerContext[pb.FetchRequest, pb.FetchPart]
 TraceContext = grpc.aio.ServicerContext[pb.TraceRequest, pb.TraceEvent]
+
+
+class Fetcher(Protocol):
+    """Answers Fetch."""
+
+    def fetch(self, request: pb.FetchRequest) -> AsyncGenerator[pb.FetchPart]: ...
 
 
 class Servicer(KVStoreServicer):
@@ -44,6 +52,8 @@ class Servicer(KVStoreServicer):
         self._started = clock()
         self._draining = asyncio.Event()
         self._streams: set[SessionStream] = set()
+        self.fetching: Fetcher | None = None
+        """What answers Fetch; None while this is no node of a cluster."""
 
     async def drain(self, grace_s: float) -> None:
         """Let acquires in flight be answered, for at most `grace_s`; then end every stream, new ones too."""
@@ -157,6 +167,14 @@ class Servicer(KVStoreServicer):
         finally:
             stopping.cancel()
             feed.close()
+
+    async def Fetch(self, request: pb.FetchRequest, context: FetchContext) -> None:
+        """Lend blocks to another node."""
+        if self.fetching is None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this store is in no cluster")
+        async with contextlib.aclosing(self.fetching.fetch(request)) as parts:
+            async for part in parts:
+                await context.write(part)
 
     def status(self, check_error: str = "") -> pb.StatusReply:
         """The reply to Status, for /status.json too."""

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from kvterrace.engine.demo.client import Answer, Replica
-from kvterrace.engine.demo.run import Cluster, DemoOptions
+from kvterrace.engine.demo.host import DemoOptions, Host
 
 pytestmark = pytest.mark.model
 
@@ -27,14 +27,14 @@ REATTACH_S = 30.0
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     assert MODEL.exists(), f"the demo model is not at {MODEL}; `make setup` fetches it"
-    cluster = Cluster(DemoOptions(MODEL, (), dram="512MiB"), tmp_path_factory.mktemp("replicas"))
+    host = Host(DemoOptions(MODEL, (), dram="512MiB"), tmp_path_factory.mktemp("replicas"))
     try:
-        cluster.start(lambda _: None)
-        yield cluster
+        host.start(lambda _: None)
+        yield host
     finally:
-        cluster.close()
+        host.close()
 
 
 def ask(replica: Replica, question: str = "Who wrote?", salt: str = "", max_tokens: int = 12) -> Answer:
@@ -42,7 +42,7 @@ def ask(replica: Replica, question: str = "Who wrote?", salt: str = "", max_toke
     return replica.ask(salt + DOCUMENT, question, max_tokens)
 
 
-def status(cluster: Cluster, *flags: str) -> dict[str, Any]:
+def status(host: Host, *flags: str) -> dict[str, Any]:
     command = [
         sys.executable,
         "-m",
@@ -50,7 +50,7 @@ def status(cluster: Cluster, *flags: str) -> dict[str, Any]:
         "status",
         "--json",
         "--address",
-        f"unix:{cluster.uds}",
+        f"unix:{host.uds}",
         *flags,
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
@@ -69,8 +69,8 @@ def attached(replica: Replica) -> bool:
     return httpx.get(f"{replica.address}/ready", timeout=5, trust_env=False).json()["connector"]["connected"]
 
 
-def test_the_other_replica_answers_the_same_from_blocks_it_never_computed(cluster: Cluster) -> None:
-    a, b = cluster.replicas["A"], cluster.replicas["B"]
+def test_the_other_replica_answers_the_same_from_blocks_it_never_computed(host: Host) -> None:
+    a, b = host.replicas["A"], host.replicas["B"]
     first, second = ask(a), ask(b)
     assert second.text == first.text
     assert first.tiers["computed"] == first.prompt_tokens
@@ -79,18 +79,18 @@ def test_the_other_replica_answers_the_same_from_blocks_it_never_computed(cluste
     assert sum(second.tiers.values()) == second.prompt_tokens
 
 
-def test_a_killed_and_restarted_sidecar_answers_the_same_from_its_disk(cluster: Cluster) -> None:
-    a = cluster.replicas["A"]
+def test_a_killed_and_restarted_sidecar_answers_the_same_from_its_disk(host: Host) -> None:
+    a = host.replicas["A"]
     expected = ask(a)
-    cluster.kill_sidecar()
+    host.kill_sidecar()
     answer = ask(a)
     assert answer.text == expected.text
     assert (answer.tiers["hbm"], answer.tiers["dram"]) == (0, 0)
     assert answer.tiers["nvme"] == (answer.prompt_tokens - 1) // BLOCK_TOKENS * BLOCK_TOKENS
 
 
-def test_a_killed_sidecar_fails_no_request_and_is_used_again_when_it_is_back(cluster: Cluster) -> None:
-    a, b = cluster.replicas["A"], cluster.replicas["B"]
+def test_a_killed_sidecar_fails_no_request_and_is_used_again_when_it_is_back(host: Host) -> None:
+    a, b = host.replicas["A"], host.replicas["B"]
     expected = ask(a).text
     a.clear_hbm()
     b.clear_hbm()
@@ -99,7 +99,7 @@ def test_a_killed_sidecar_fails_no_request_and_is_used_again_when_it_is_back(clu
         loads = [pool.submit(ask, replica) for replica in (a, b)]
         saves = [pool.submit(ask, replica, "Who wrote?", f"Copy {n}. ") for n, replica in enumerate((a, b, a, b))]
         time.sleep(0.15)
-        os.kill(cluster.sidecar.pid, signal.SIGKILL)
+        os.kill(host.sidecar.pid, signal.SIGKILL)
         assert [future.result().text for future in loads] == [expected, expected]
         assert all(future.result().text for future in saves)
     a.clear_hbm()
@@ -107,40 +107,40 @@ def test_a_killed_sidecar_fails_no_request_and_is_used_again_when_it_is_back(clu
     assert (alone.text, alone.tiers["dram"]) == (expected, 0)
     assert alone.miss_reason == "disconnected"
 
-    cluster.sidecar.stop()
-    cluster.sidecar.start()
+    host.sidecar.stop()
+    host.sidecar.start()
     eventually(lambda: attached(a) and attached(b), REATTACH_S)
     assert ask(a, salt="Anew. ").tiers["dram"] == 0
-    eventually(lambda: bool(status(cluster)["namespaces"][0]["blocks"]), 10)
+    eventually(lambda: bool(status(host)["namespaces"][0]["blocks"]), 10)
     b.clear_hbm()
     assert ask(b, salt="Anew. ").tiers["dram"] > 0
 
 
-def test_a_killed_replica_leaves_no_lease_and_no_slot_behind(cluster: Cluster) -> None:
-    a = cluster.replicas["A"]
+def test_a_killed_replica_leaves_no_lease_and_no_slot_behind(host: Host) -> None:
+    a = host.replicas["A"]
     with ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(ask, a, "Who wrote?", f"Kill {n}. ") for n in range(4)]
         time.sleep(1.0)
-        os.kill(cluster.engines["A"].pid, signal.SIGKILL)
+        os.kill(host.engines["A"].pid, signal.SIGKILL)
         for future in asked:
             assert isinstance(future.exception(), httpx.TransportError)
 
     def freed() -> bool:
-        tiers = status(cluster, "--check")["tiers"]
+        tiers = status(host, "--check")["tiers"]
         return all(int(tier["leased_bytes"]) == int(tier["reserved_bytes"]) == 0 for tier in tiers)
 
     eventually(freed, 5)
-    assert sum(int(space["sessions"]) for space in status(cluster)["namespaces"]) == 1
-    cluster.engines["A"].stop()
-    cluster.engines["A"].start()
-    cluster.wait("A")
+    assert sum(int(space["sessions"]) for space in status(host)["namespaces"]) == 1
+    host.engines["A"].stop()
+    host.engines["A"].start()
+    host.wait("A")
     assert ask(a).text
 
 
-def test_many_requests_at_once_on_both_replicas_all_end_with_the_same_text(cluster: Cluster) -> None:
-    expected = ask(cluster.replicas["B"]).text
+def test_many_requests_at_once_on_both_replicas_all_end_with_the_same_text(host: Host) -> None:
+    expected = ask(host.replicas["B"]).text
     with ThreadPoolExecutor(16) as pool:
-        replicas = list(cluster.replicas.values())
+        replicas = list(host.replicas.values())
         answers = list(pool.map(lambda n: ask(replicas[n % 2]), range(32)))
     assert {answer.text for answer in answers} == {expected}
-    status(cluster, "--check")
+    status(host, "--check")

@@ -114,6 +114,21 @@ def own(folder: Path) -> Iterator[Served]:
     served.close()
 
 
+@pytest.fixture
+def serve_in() -> Iterator[Callable[[Path], Served]]:
+    """For tests with several: makes one in a folder, not started yet."""
+    made: list[Served] = []
+
+    def make(path: Path) -> Served:
+        path.mkdir()
+        made.append(Served(path))
+        return made[-1]
+
+    yield make
+    for served in made:
+        served.close()
+
+
 @pytest.fixture(scope="session")
 def shared() -> Iterator[Served]:
     with scratch() as path:

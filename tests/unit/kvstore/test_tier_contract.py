@@ -9,6 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xxhash
+from kvterrace.kvstore.peer.client import PeerClient
+from kvterrace.kvstore.peer.counts import FetchCounts
+from kvterrace.kvstore.peer.tier import PeerTier
 from kvterrace.kvstore.tiers import (
     DramTier,
     Failed,
@@ -64,6 +67,10 @@ TIERS = {
         True,
         flip_nvme,
         NVME_CAPACITY_BYTES,
+    ),
+    # Only read, and asked by prompt, which no block here has; tests/unit/kvstore_peer/ has its gets.
+    "peer": Case(
+        lambda _: PeerTier(PeerClient("127.0.0.1:1"), "me", None, FetchCounts()), False, lambda tier, key: None, 1 << 20
     ),
 }
 

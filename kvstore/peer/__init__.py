@@ -1,0 +1,1 @@
+"""Blocks between nodes: what this store fetches from others, and what it serves to them."""

