@@ -9,7 +9,7 @@ than an entry lives). Sent by one task, in order, at most a batch each TICK_S. U
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 
 from .marks import marks_of
@@ -146,12 +146,14 @@ class Announcer:
     def _take_changes(self, room: int) -> list[tuple[bytes, list[bytes], list[bytes]]]:
         taken: list[tuple[bytes, list[bytes], list[bytes]]] = []
         for fingerprint, space in list(self._spaces.items()):
-            keys = list(islice(space.changes, room))
-            if keys:
-                adds, removes = _split(space.changes.pop, keys)
+            adds: list[bytes] = []
+            removes: list[bytes] = []
+            for key in list(islice(space.changes, room)):
+                (adds if space.changes.pop(key) else removes).append(key)
+            if adds or removes:
                 taken.append((fingerprint, adds, removes))
-                room -= len(keys)
-                self._backlog -= len(keys)
+                room -= len(adds) + len(removes)
+                self._backlog -= len(adds) + len(removes)
             if not space.changes and not space.tiers:
                 del self._spaces[fingerprint]
         return taken
@@ -202,17 +204,4 @@ class Announcer:
         assert self._backlog == sum(len(space.changes) for space in self._spaces.values())
         for space in self._spaces.values():
             assert all(space.tiers.values())
-            assert all(add == (key in space.tiers) for key, add in _items(space))
-
-
-def _items(space: _Space) -> Iterator[tuple[bytes, bool]]:
-    yield from space.changes.items()
-
-
-def _split(pop: Callable[[bytes], bool], keys: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Those that are True and those that are False."""
-    adds: list[bytes] = []
-    removes: list[bytes] = []
-    for key in keys:
-        (adds if pop(key) else removes).append(key)
-    return adds, removes
+            assert all(add == (key in space.tiers) for key, add in space.changes.items())

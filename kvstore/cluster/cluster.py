@@ -83,10 +83,11 @@ class Cluster:
 
     async def stop(self) -> None:
         """Leave at once: what this node announced is not believed any more. Stopping twice is harmless."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
+        tasks, self._tasks = set(self._tasks), []
+        while tasks:  # more than once: libraries lose a cancellation now and then
+            for task in tasks:
+                task.cancel()
+            _, tasks = await asyncio.wait(tasks, timeout=0.1)
         await self._membership.leave()
         await self._valkey.close()
 

@@ -178,11 +178,15 @@ class Followed:
 
 
 def make_client(address: Address, timeout_s: float) -> _Client:
-    """A redis-py client that never retries by itself: whoever calls knows better what a late answer is worth."""
+    """A redis-py client that never retries by itself: whoever calls knows better what a late answer is worth.
+
+    Nor has it a time-out of its own for calls: redis-py would use asyncio.wait_for, which on Python 3.11 loses a
+    cancellation that comes as it ends, and the deadline with it.
+    """
     common: dict[str, Any] = {
         "username": address.username,
         "password": address.password,
-        "socket_timeout": timeout_s,
+        "socket_timeout": None,
         "socket_connect_timeout": timeout_s,
         "retry": Retry(NoBackoff(), 0),
     }
@@ -193,7 +197,13 @@ def make_client(address: Address, timeout_s: float) -> _Client:
         )
     elif address.kind == "sentinel":
         tls: dict[str, Any] = {"ssl": True, **address.options} if address.tls else {}
-        own: dict[str, Any] = {**address.sentinel, **tls, "socket_timeout": timeout_s}
+        own: dict[str, Any] = {
+            **address.sentinel,
+            **tls,
+            "socket_timeout": None,
+            "socket_connect_timeout": timeout_s,
+            "retry": Retry(NoBackoff(), 0),
+        }
         finder = Sentinel(list(address.hosts), sentinel_kwargs=own, **common, **tls)
         made = Followed(finder, address)
     else:

@@ -1,6 +1,8 @@
 """What a node does while Valkey is dead, hung, poisoned or refuses it, and after."""
 
+import asyncio
 import os
+import random
 import signal
 import time
 
@@ -227,3 +229,15 @@ async def test_a_stop_while_valkey_is_dead_does_not_wait_for_it(town):
     await a.stop()
     assert time.perf_counter() - began < 0.5
     assert isinstance(a.status(), ClusterStatus)
+
+
+async def test_a_stop_in_the_middle_of_anything_ends(town):
+    rng = random.Random(1)
+    for turn in range(40):
+        a = await town.node(f"n{turn}")
+        for i in range(rng.randrange(200)):
+            await asyncio.sleep(0)
+            a.watcher.stored("dram", SPACE, 0, keys_of((turn, i), 1), b"", b"")
+        await asyncio.sleep(rng.uniform(0.04, 0.07))
+        async with asyncio.timeout(5.0):
+            await a.stop()

@@ -83,7 +83,7 @@ async def test_the_client_is_of_the_kind_and_never_retries_by_itself():
     assert isinstance(single, Redis)
     known = single.connection_pool.connection_kwargs
     assert (known["host"], known["port"], known["db"], known["username"], known["password"]) == ("h", 1, 2, "u", "p")
-    assert known["socket_timeout"] == known["socket_connect_timeout"] == 0.5
+    assert (known["socket_timeout"], known["socket_connect_timeout"]) == (None, 0.5)
     assert known["ssl_ca_certs"] == "/x"
     assert known["retry"].get_retries() == 0
     found = make_client(parse_address("redis+sentinel://:p@h:1/main/2?sentinel_password=q"), 0.5)
