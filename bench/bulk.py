@@ -35,7 +35,6 @@ from kvterrace.kvstore.service.channel import SERVER_OPTIONS
 from kvterrace.kvstore.service.frames import WIRE_VERSION
 from kvterrace.kvstore.service.stub import KVStoreServicer, add_servicer
 from kvterrace.proto import kv_pb2 as pb
-from kvterrace.radix import Retentions
 
 BLOCKS = 128
 BLOCK_BYTES = 737_280
@@ -143,8 +142,7 @@ class Holder(KVStoreServicer):
         self.fetching = Fetching(self)
 
     async def lend(self, fingerprint: bytes, tokens: bytes, first: int, *, max_blocks: int, deadline_s: float) -> Loan:
-        usual = Retentions(np.full(BLOCKS, 50, np.uint8), np.zeros(BLOCKS, np.float32), np.zeros(BLOCKS, np.bool_))
-        return Loan(0, list(self.memory), [0] * BLOCKS, [bytes(32)] * BLOCKS, usual, lambda: None)
+        return Loan(0, list(self.memory), [0] * BLOCKS, [bytes(32)] * BLOCKS, lambda: None)
 
     async def Fetch(self, request: pb.FetchRequest, context: Any) -> None:
         async with aclosing(self.fetching.fetch(request)) as parts:

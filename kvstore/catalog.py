@@ -78,19 +78,19 @@ class Catalog:
         fresh = done.blocks[done.existing :]
         self._write_keys(fresh, b"".join(keys[done.existing - first :]))
         if self._watchers.present and len(fresh):
-            self._tell(self._watchers, done.blocks, done.existing, tokens)
+            self._tell(done.blocks, done.existing, tokens)
         return fresh
 
     def tell_all(self, watcher: Watcher) -> None:
-        """Tell a watcher of every block. Those above the branches are told of once for each branch."""
-        for block in self.index.iterate():
-            if self.index.is_tip(block):
-                self._tell(watcher, self.index.path(block), 0, self.index.tokens_to(block))
+        """Tell a watcher of every block, once."""
+        for blocks, first, above, tokens in self.index.runs():
+            parent = self.keys(np.array([above]))[0] if above >= 0 else self.fingerprint
+            watcher.stored(self._tier, self.fingerprint, first, self.keys(blocks), parent, tokens)
 
-    def _tell(self, watcher: Watcher | Watchers, path: NDArray[np.int32], first: int, tokens: bytes) -> None:
+    def _tell(self, path: NDArray[np.int32], first: int, tokens: bytes) -> None:
         parent = self.keys(path[first - 1 : first])[0] if first else self.fingerprint
         own = tokens[first * self.block_token_bytes : len(path) * self.block_token_bytes]
-        watcher.stored(self._tier, self.fingerprint, first, self.keys(path[first:]), parent, own)
+        self._watchers.stored(self._tier, self.fingerprint, first, self.keys(path[first:]), parent, own)
 
     def drop(self, block: int) -> list[bytes]:
         """A block is lost to the tier; its key and those of all below it, which nothing can reach any more."""

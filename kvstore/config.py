@@ -154,16 +154,18 @@ def _check_policy(name: str) -> str:
     return name
 
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+NAME = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
+"""What nodes and clusters may be called."""
 
 
-def _check_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name: letters, digits, dots, dashes and underscores, 63 at most")
+def check_name(name: str, what: str = "node or cluster") -> str:
+    """ValueError when it cannot be the name of a node or a cluster."""
+    if NAME.fullmatch(name) is None:
+        raise ValueError(f"{name!r} cannot be the name of a {what}: 1 to 128 of A-Z a-z 0-9 . _ : -")
     return name
 
 
-Name = Annotated[str, AfterValidator(_check_name)]
+Name = Annotated[str, AfterValidator(check_name)]
 PolicyName = Annotated[str, AfterValidator(_check_policy)]
 
 
@@ -249,6 +251,9 @@ class ServeConfig(BaseSettings):
     def _cluster_listens(self) -> "ServeConfig":
         if self.cluster is not None and self.listen is None:
             raise ValueError("a node of a cluster serves others: add --listen HOST:PORT")
+        alone = [name for name in ("advertise", "bulk_listen") if getattr(self, name) is not None]
+        if self.cluster is None and alone:
+            raise ValueError(f"not given, and {_flag(alone[0])} is for nodes of a cluster")
         return self
 
     @classmethod

@@ -6,14 +6,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..radix import Retentions
 from .bringing import Bringer
 from .residents import Residents
 
 
 class Loan:
     """Blocks `first`.. of a prompt, leased. blocks: their bytes, uint8 [block_bytes] each, to be read only; checksums:
-    xxh3-64; keys: chained block keys; retentions: what was asked for them. on_release: ends the lease."""
+    xxh3-64; keys: chained block keys. on_release: ends the lease."""
 
     def __init__(
         self,
@@ -21,14 +20,12 @@ class Loan:
         blocks: Sequence[NDArray[np.uint8]],
         checksums: Sequence[int],
         keys: Sequence[bytes],
-        retentions: Retentions,
         on_release: Callable[[], None],
     ) -> None:
         self.first = first
         self.blocks = blocks
         self.checksums = checksums
         self.keys = keys
-        self.retentions = retentions
         self._on_release: Callable[[], None] | None = on_release
 
     @property
@@ -99,6 +96,5 @@ class Lending:
             [space.view.block(slot)[:size] for slot in slots.slots.tolist()],
             slots.checksums.tolist(),
             space.index.keys(match.blocks, first),
-            space.index.retention(match.blocks[first:]),
             release,
         )

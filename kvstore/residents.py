@@ -192,7 +192,7 @@ class Residents:
         self._counters.duplicate_blocks += taken
         self._end_write(lease, lease.slots[:taken])
         if self._watchers.present and len(fresh):
-            self._tell(self._watchers, done.blocks, done.existing, lease.tokens)
+            self._tell(done.blocks, done.existing, lease.tokens)
         return fresh
 
     def split(self, lease: WriteLease, count: int, lease_id: int) -> WriteLease:
@@ -225,16 +225,17 @@ class Residents:
         lease.slots = np.concatenate([lease.slots, *(other.slots for other in others)])
 
     def tell_all(self, watcher: Watcher) -> None:
-        """Tell a watcher of every block. Those above the branches are told of once for each branch."""
-        for block in self.live().tolist():
-            if self.index.is_tip(block):
-                self._tell(watcher, self.index.path(block), 0, self.index.tokens_to(block))
+        """Tell a watcher of every block, once. Hashes them."""
+        for blocks, first, above, tokens in self.index.runs():
+            self.index.key(int(blocks[-1]))  # with those above
+            parent = self.index.key(above) if above >= 0 else self.fingerprint
+            watcher.stored("dram", self.fingerprint, first, self.index.known_keys(blocks), parent, tokens)
 
-    def _tell(self, watcher: Watcher | Watchers, path: NDArray[np.int32], first: int, tokens: bytes) -> None:
+    def _tell(self, path: NDArray[np.int32], first: int, tokens: bytes) -> None:
         keys = self.index.keys(path, max(first - 1, 0))
         parent = keys.pop(0) if first else self.fingerprint
         own = tokens[first * self.block_token_bytes : len(path) * self.block_token_bytes]
-        watcher.stored("dram", self.fingerprint, first, keys, parent, own)
+        self._watchers.stored("dram", self.fingerprint, first, keys, parent, own)
 
     def end_write(self, lease: WriteLease) -> None:
         """Free the slots of a lease that was not committed."""

@@ -680,22 +680,20 @@ class FetchPart(_message.Message):
     def __init__(self, offer: _Optional[_Union[Offer, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ...) -> None: ...
 
 class Offer(_message.Message):
-    __slots__ = ("count", "block_bytes", "checksums", "keys", "retention", "ticket", "bulk_address")
+    __slots__ = ("count", "block_bytes", "checksums", "keys", "ticket", "bulk_address")
     COUNT_FIELD_NUMBER: _ClassVar[int]
     BLOCK_BYTES_FIELD_NUMBER: _ClassVar[int]
     CHECKSUMS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
-    RETENTION_FIELD_NUMBER: _ClassVar[int]
     TICKET_FIELD_NUMBER: _ClassVar[int]
     BULK_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     count: int
     block_bytes: int
     checksums: bytes
     keys: bytes
-    retention: _containers.RepeatedCompositeFieldContainer[RetentionRange]
     ticket: bytes
     bulk_address: str
-    def __init__(self, count: _Optional[int] = ..., block_bytes: _Optional[int] = ..., checksums: _Optional[bytes] = ..., keys: _Optional[bytes] = ..., retention: _Optional[_Iterable[_Union[RetentionRange, _Mapping]]] = ..., ticket: _Optional[bytes] = ..., bulk_address: _Optional[str] = ...) -> None: ...
+    def __init__(self, count: _Optional[int] = ..., block_bytes: _Optional[int] = ..., checksums: _Optional[bytes] = ..., keys: _Optional[bytes] = ..., ticket: _Optional[bytes] = ..., bulk_address: _Optional[str] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("data",)

@@ -320,6 +320,13 @@ class PrefixIndex:
         for node in self._tree.below(self._tree.root):
             yield from node.blocks
 
+    def runs(self) -> Iterator[tuple[Numbers, int, int, bytes]]:
+        """All blocks once, parents before children, in runs: block numbers, the first ordinal, the block above (-1
+        at the root), packed tokens. The index must not change meanwhile."""
+        for node in self._tree.below(self._tree.root):
+            assert node.parent is not None
+            yield _flat([node], len(node.blocks)), node.depth, (node.parent.blocks or [-1])[-1], bytes(node.edge)
+
     def snapshot(self) -> Snapshot:
         """A copy of everything the index knows, parents before children. O(blocks)."""
         nodes = list(self._tree.below(self._tree.root))

@@ -9,6 +9,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
+from ..config import check_name
 from ..elsewhere import Holder
 from ..errors import ConfigError
 from ..tiers import Tier
@@ -16,7 +17,7 @@ from ..watch import Watcher
 from .announcer import Announcer
 from .directory import ENTRY_TTL_S, Directory
 from .marks import marks_of
-from .membership import BEAT_S, LEASE_S, Member, Membership, NodeTaken, check_name
+from .membership import BEAT_S, LEASE_S, Member, Membership, NodeTaken
 from .stats import ClusterCounters, ClusterStatus
 from .valkey import TIMEOUT_S, Unavailable, Valkey
 

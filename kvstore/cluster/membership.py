@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
+from ..config import NAME
 from ..errors import ConfigError
 from .stats import ClusterCounters
 from .valkey import Script, Unavailable, Valkey
@@ -21,7 +22,6 @@ BEAT_S = 1.0
 MAX_MEMBERS = 4096
 MAX_MEMBER_BYTES = 2048
 MAX_ADDRESS_CHARS = 256
-_NAME = re.compile(r"[A-Za-z0-9._:\-]{1,128}")
 
 # The key of a node is the truth, the sorted set (by end of the lease) tells who may have one.
 _BEAT = Script("""
@@ -110,13 +110,6 @@ def new_epoch() -> int:
     return secrets.randbits(64) or 1
 
 
-def check_name(name: str, what: str) -> str:
-    """ValueError when it cannot be the name of a node or a cluster."""
-    if _NAME.fullmatch(name) is None:
-        raise ValueError(f"{name!r} cannot be the name of a {what}: 1 to 128 of A-Z a-z 0-9 . _ : -")
-    return name
-
-
 def parse_member(data: object) -> Member | None:
     """None: nonsense. Fields that are not known are a later version's."""
     if not isinstance(data, bytes) or len(data) > MAX_MEMBER_BYTES:
@@ -131,7 +124,7 @@ def parse_member(data: object) -> Member | None:
     node, epoch = fields.get("node"), fields.get("epoch")
     texts = [fields.get(name, "") for name in ("grpc", "bulk", "package_version")]
     wire, draining = fields.get("wire_version", 1), fields.get("draining", False)
-    if not (isinstance(node, str) and _NAME.fullmatch(node)):
+    if not (isinstance(node, str) and NAME.fullmatch(node)):
         return None
     if not (isinstance(epoch, str) and re.fullmatch(r"[0-9a-f]{16}", epoch)):
         return None

@@ -8,23 +8,19 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
-from itertools import groupby
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...proto import Retention, RetentionRange
 from ...proto import kv_pb2 as pb
 from ..lending import Lender, Loan
 from ..service.frames import (
-    MAX_RETENTION_RANGES,
     PACKAGE_VERSION,
     WIRE_VERSION,
     FrameError,
     check_tokens,
     pack_column,
-    pack_retention,
 )
 from .counts import BULK, GRPC, LendCounts
 
@@ -177,22 +173,7 @@ def _offer(loan: Loan) -> pb.Offer:
         block_bytes=loan.blocks[0].nbytes,
         checksums=pack_column(loan.checksums, "<u8"),
         keys=b"".join(loan.keys),
-        retention=_retention(loan),
     )
-
-
-def _retention(loan: Loan) -> list[pb.RetentionRange]:
-    """What was asked for its blocks, in at most MAX_RETENTION_RANGES ranges; beyond them the default is said."""
-    asked = loan.retentions
-    if asked.usual:
-        return []
-    rows = zip(asked.priority.tolist(), asked.ttl_s.tolist(), asked.pinned.tolist(), strict=True)
-    ranges: list[RetentionRange] = []
-    end = loan.first
-    for row, group in groupby(rows):
-        start, end = end, end + len(list(group))
-        ranges.append(RetentionRange(start, end, Retention(*row)))
-    return pack_retention(ranges[:MAX_RETENTION_RANGES])
 
 
 def _cut(blocks: Sequence[NDArray[np.uint8]]) -> Iterator[bytes]:

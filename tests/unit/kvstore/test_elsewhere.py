@@ -8,6 +8,7 @@ import asyncio
 import pytest
 from kvterrace.kvstore.elsewhere import Holder
 from kvterrace.kvstore.tiers import Failed, Hit, Miss, NullTier
+from kvterrace.radix import block_keys
 
 from .lower_bench import LAYOUT, PAGE, SPACE, B, FakeTier, LowerBench
 
@@ -217,3 +218,22 @@ async def test_watchers_hear_of_all_that_comes_and_goes_in_every_tier(pair):
     assert early.here == late.here
     await b.store.clear()
     assert early.here == late.here == {}
+
+
+async def test_what_is_there_is_told_of_once_however_many_prompts_share_it(pair):
+    _, b, _ = pair(32, known=0)
+    for name in range(4):
+        await b.saved(b.prompt(1, 4) + b.prompt(10 + name, 2))
+    told: list[tuple[str, int, bytes, bytes, bytes]] = []
+
+    class Notes:
+        def stored(self, tier, fingerprint, first, keys, parent, tokens):
+            for n, key in enumerate(keys):
+                above = keys[n - 1] if n else parent
+                told.append((tier, first + n, above, key, tokens[n * B * 4 : (n + 1) * B * 4]))
+
+    b.store.watch(Notes())
+    assert len(told) == len(set(told)) == 2 * (4 + 4 * 2)
+    for _, ordinal, above, key, tokens in told:
+        assert ordinal or above == SPACE.fingerprint()
+        assert block_keys(above, tokens, B) == [key]

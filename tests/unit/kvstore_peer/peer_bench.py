@@ -16,7 +16,6 @@ from kvterrace.kvstore.service.stub import KVStoreServicer, add_servicer
 from kvterrace.kvstore.tiers import Wanted
 from kvterrace.proto import kv_pb2 as pb
 from kvterrace.radix import block_keys, pack_tokens
-from kvterrace.radix.retention import Retentions
 
 B = 4
 BLOCK_BYTES = 100_000  # not whole pages, and not whole chunks
@@ -78,7 +77,6 @@ class MemoryLender:
         self.most = 0
         self.asked: list[tuple[int, int, float]] = []
         self.damage = set()  # ordinals
-        self.retention = None  # rows for each block
 
     async def lend(self, fingerprint, tokens, first, *, max_blocks, deadline_s):
         self.asked.append((first, len(tokens) // 4 // B, deadline_s))
@@ -94,7 +92,7 @@ class MemoryLender:
                 blocks[ordinal - first] = blocks[ordinal - first] ^ 1
         self.out += 1
         self.most = max(self.most, self.out)
-        return Loan(first, blocks, sums, keys, self.retention or usual(len(keys)), self._back)
+        return Loan(first, blocks, sums, keys, self._back)
 
     def _back(self) -> None:
         self.out -= 1
@@ -107,10 +105,6 @@ class MemoryLender:
             (n for n, (a, b) in enumerate(pairs) if one[a : a + size] != other[b : b + size]),
             min(len(one), len(other)) // size,
         )
-
-
-def usual(count: int) -> Retentions:
-    return Retentions(np.full(count, 50, np.uint8), np.zeros(count, np.float32), np.zeros(count, bool))
 
 
 class PeerServicer(KVStoreServicer):

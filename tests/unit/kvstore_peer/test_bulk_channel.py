@@ -13,7 +13,6 @@ from kvterrace.kvstore.peer import bulk_wire as wire
 from kvterrace.kvstore.peer.bulk_client import BulkClient, BulkError
 from kvterrace.kvstore.peer.bulk_server import BulkLimits, BulkServer
 from kvterrace.kvstore.peer.tickets import Tickets
-from kvterrace.radix import Retentions
 
 pytestmark = pytest.mark.unit
 
@@ -40,9 +39,8 @@ class Channel:
 
     def _lend(self, blocks):
         n = len(blocks)
-        usual = Retentions(np.full(n, 50, np.uint8), np.zeros(n, np.float32), np.zeros(n, bool))
         self.lent += 1
-        return self.tickets.issue(Loan(0, blocks, [0] * n, [b""] * n, usual, self._release))
+        return self.tickets.issue(Loan(0, blocks, [0] * n, [b""] * n, self._release))
 
     def _release(self) -> None:
         self.released += 1

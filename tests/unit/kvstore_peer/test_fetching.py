@@ -4,7 +4,6 @@ import asyncio
 import struct
 from contextlib import aclosing
 
-import numpy as np
 import pytest
 import xxhash
 from kvterrace.kvstore.peer import fetching
@@ -13,7 +12,6 @@ from kvterrace.kvstore.peer.fetching import CHUNK_BYTES, Fetching
 from kvterrace.kvstore.peer.tickets import Tickets
 from kvterrace.proto import kv_pb2 as pb
 from kvterrace.radix import block_keys
-from kvterrace.radix.retention import Retentions
 
 pytestmark = pytest.mark.unit
 
@@ -39,7 +37,7 @@ async def test_offer_and_bytes_say_the_same(peer_bench, tokens, block_bytes):
     offer = first.offer
     keys = block_keys(peer_bench.SPACE, tokens, peer_bench.B)[3:]
     assert (offer.count, offer.block_bytes, offer.keys) == (5, block_bytes, b"".join(keys))
-    assert (offer.ticket, offer.bulk_address, list(offer.retention)) == (b"", "", [])
+    assert (offer.ticket, offer.bulk_address) == (b"", "")
     assert max(len(part.chunk.data) for part in chunks) <= CHUNK_BYTES
     data = b"".join(part.chunk.data for part in chunks)
     assert data == b"".join(peer_bench.content(key, block_bytes).tobytes() for key in keys)
@@ -89,18 +87,6 @@ async def test_nonsense_is_refused_by_name_before_anything_is_leased(peer_bench,
     assert part.refused.field == field
     assert served.counts.refused == {field: 1}
     assert lender.asked == []
-
-
-async def test_wishes_for_retention_travel_as_ranges(peer_bench, tokens, lender):
-    rows = ([50, 50, 90, 90, 90, 50, 10, 10], [0, 0, 60, 60, 60, 0, 0, 0], [0, 0, 1, 1, 1, 0, 0, 0])
-    dtypes = (np.uint8, np.float32, bool)
-    lender.retention = Retentions(*(np.array(row, dtype) for row, dtype in zip(rows, dtypes, strict=True)))
-    first, *_ = await parts_of(Fetching(lender), request(peer_bench, tokens))
-    said = [
-        (each.start, each.end, each.retention.priority, each.retention.ttl_s, each.retention.pinned)
-        for each in first.offer.retention
-    ]
-    assert said == [(0, 2, 50, 0, False), (2, 5, 90, 60, True), (5, 6, 50, 0, False), (6, 8, 10, 0, False)]
 
 
 async def test_a_ticket_takes_the_loan_over(peer_bench, tokens, lender):

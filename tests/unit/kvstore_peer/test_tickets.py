@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kvterrace.kvstore.lending import Loan
 from kvterrace.kvstore.peer.tickets import TICKET_BYTES, Tickets
-from kvterrace.radix import Retentions
 
 pytestmark = pytest.mark.unit
 
@@ -18,8 +17,7 @@ class Lent:
 
     def __init__(self, size_bytes: int = 100) -> None:
         self.released = 0
-        usual = Retentions(np.full(1, 50, np.uint8), np.zeros(1, np.float32), np.zeros(1, bool))
-        self.loan = Loan(0, [np.zeros(size_bytes, np.uint8)], [0], [b"k" * 32], usual, self._release)
+        self.loan = Loan(0, [np.zeros(size_bytes, np.uint8)], [0], [b"k" * 32], self._release)
 
     def _release(self) -> None:
         self.released += 1
