@@ -286,7 +286,9 @@ def load_config(flags: Mapping[str, object], config_path: Path | None = None) ->
         return ServeConfig.model_validate({**from_file, **from_env, **given})
     except ValidationError as error:
         first = error.errors()[0]
-        name = str(first["loc"][0]) if first["loc"] else "cluster"  # the one rule that is not of a single field
+        if not first["loc"]:  # a rule about several of them
+            raise ConfigError(f"--cluster: {first['msg'].removeprefix('Value error, ')}") from None
+        name = str(first["loc"][0])
         place = _flag(name) if name in given else _variable(name) if name in from_env else f"{name} in {config_path}"
         raise ConfigError(f"{place}: {_reason(first['msg'], first['input'])}") from None
 

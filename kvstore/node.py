@@ -25,6 +25,7 @@ class Node:
     cluster: Cluster
     peers: Peers
     fetching: Fetching
+    bulk: BulkServer
 
     def detail(self) -> dict[str, object]:
         """For /ready: how the cluster looks from here. A node without it is ready all the same."""
@@ -62,7 +63,7 @@ async def in_cluster(config: ServeConfig, store: Store, servicer: Servicer, list
         unwatch = store.watch(cluster.watcher)
         store.join(cluster)
         try:
-            yield Node(cluster, peers, fetching)
+            yield Node(cluster, peers, fetching, bulk)
         finally:
             store.join(None)
             unwatch()

@@ -8,6 +8,7 @@ from prometheus_client.registry import Collector
 
 from .cluster.stats import ClusterCounters, ClusterStatus
 from .node import Node
+from .peer.bulk_server import BulkServer
 
 _GAUGES: tuple[tuple[str, str, Callable[[ClusterStatus], float]], ...] = (
     ("connected", "1 while Valkey answers.", lambda status: status.connected),
@@ -27,6 +28,13 @@ _LABELLED: tuple[tuple[str, str, str, Callable[[ClusterCounters], Mapping[str, i
     ("lookups", "outcome", "Questions who has a prefix, by what came of them.", lambda c: c.lookups),
     ("full_announces", "why", "Times that everything was announced again.", lambda c: c.full_announces),
     ("ignored_values", "where", "Values from Valkey that were nonsense or of nobody there.", lambda c: c.ignored),
+)
+_BULK: tuple[tuple[str, str, Callable[[BulkServer], int]], ...] = (
+    ("bulk_sent_bytes", "Sent to others by the bulk channel.", lambda bulk: bulk.sent_bytes),
+    ("bulk_transfers", "Transfers that ended well.", lambda bulk: bulk.transfers),
+    ("bulk_broken_transfers", "Transfers that did not.", lambda bulk: bulk.broken),
+    ("bulk_refused_tickets", "Tickets that were not good.", lambda bulk: bulk.refused),
+    ("bulk_turned_away", "Connections above the limit.", lambda bulk: bulk.turned_away),
 )
 
 
@@ -71,6 +79,8 @@ def _of_peers(node: Node) -> Iterator[Metric]:
         ["field"],
         _one(lent.refused),
     )
+    for name, text, number in _BULK:
+        yield CounterMetricFamily(prefix + name, text, value=number(node.bulk))
     yield GaugeMetricFamily(prefix + "in_flight_bytes", "Being fetched.", value=node.peers.in_flight_bytes)
 
 

@@ -127,10 +127,14 @@ async def test_a_node_that_comes_back_empty_is_not_believed_to_have_what_it_had(
 
 
 async def test_ready_and_metrics_say_how_the_cluster_is(node, connect, tools, valkey):
-    a, b = node("a"), node("b", "--http", "127.0.0.1:0")
+    a, b = node("a", "--http", "127.0.0.1:0"), node("b", "--http", "127.0.0.1:0")
     one, two = await connect(a.address), await connect(b.address)
     await saved(one, tools, tools.tokens(BLOCKS))
     await fetched(two, tools, tools.tokens(BLOCKS))
+    async with httpx.AsyncClient(base_url=a.announced("http on"), trust_env=False) as http:
+        metrics = (await http.get("/metrics")).text
+        assert f"kvterrace_peer_bulk_sent_bytes_total {float(BLOCKS * one.arena.block_bytes)}" in metrics
+        assert f'kvterrace_peer_lent_blocks_total{{way="bulk"}} {float(BLOCKS)}' in metrics
     async with httpx.AsyncClient(base_url=b.announced("http on"), trust_env=False) as http:
         ready = (await http.get("/ready")).json()
         assert (ready["status"], ready["cluster"], ready["members"], ready["peers"]) == ("ready", "ok", 2, {})

@@ -125,3 +125,23 @@ def test_the_default_socket_is_where_only_this_user_writes(monkeypatch: pytest.M
 def test_the_configuration_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="frozen"):
         load_config({}).dram = 5
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"cluster": "redis://127.0.0.1"}, "^--cluster: a node of a cluster serves others: add --listen"),
+        ({"bulk_listen": "127.0.0.1:0"}, "^--cluster: not given, and --bulk-listen is for nodes of a cluster"),
+        ({"advertise": "127.0.0.1:9"}, "--advertise is for nodes of a cluster"),
+        ({"node": "a b"}, "--node: .*cannot be the name"),
+        ({"cluster_name": ""}, "--cluster-name: .*cannot be the name"),
+    ],
+)
+def test_what_a_node_cannot_be_is_said(flags: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load_config(flags)
+
+
+def test_a_host_whose_name_has_an_underscore_can_be_a_node() -> None:
+    given = load_config({"cluster": "redis://127.0.0.1", "listen": "127.0.0.1:0", "node": "rack_1.host-2"})
+    assert given.node == "rack_1.host-2"
