@@ -9,9 +9,9 @@ from typing import Literal
 from torch import Tensor
 
 from ..kvstore.arena import Arena
-from ..kvstore.config import default_uds
 from ..kvstore.embedded import EmbeddedClient
 from ..kvstore.errors import KvterraceError
+from ..kvstore.options import default_uds
 from ..kvstore.sidecar import SidecarClient
 from ..kvstore.store import Store
 from ..kvstore.types import StoreClient

@@ -16,9 +16,11 @@ from rich.console import Console
 
 from ..proto import FieldError, Retention
 from ..radix import pack_tokens
-from .config import ServeConfig, default_uds, load_config
+from .config import load_config
 from .errors import ConfigError, KvterraceError
+from .options import default_uds
 from .serve import serve as run_serve
+from .serve_flags import add_serve
 from .service.admin import NoSidecar, clear_store, fetch_status, flush_store, retain_blocks
 from .status_view import status_json, status_tables
 from .trace_cli import trace_app
@@ -44,41 +46,15 @@ app = typer.Typer(
 app.add_typer(trace_app)
 
 
-def _flag(field: str, *names: str) -> Any:
-    """A flag of `serve`, in the words of the field of ServeConfig that it sets."""
-    return typer.Option(*names, help=ServeConfig.model_fields[field].description, show_default=False)
-
-
-@app.command("serve")
-def serve(  # noqa: PLR0913, PLR0917  # a flag is a parameter
-    dram: Annotated[str | None, _flag("dram")] = None,
-    uds: Annotated[Path | None, _flag("uds")] = None,
-    listen: Annotated[str | None, _flag("listen")] = None,
-    http: Annotated[str | None, _flag("http")] = None,
-    cluster: Annotated[str | None, _flag("cluster")] = None,
-    cluster_name: Annotated[str | None, _flag("cluster_name")] = None,
-    node: Annotated[str | None, _flag("node")] = None,
-    advertise: Annotated[str | None, _flag("advertise")] = None,
-    bulk_listen: Annotated[str | None, _flag("bulk_listen")] = None,
-    policy: Annotated[str | None, _flag("policy")] = None,
-    pin_share: Annotated[float | None, _flag("pin_share")] = None,
-    nvme: Annotated[list[str] | None, _flag("nvme")] = None,
-    nvme_min_free: Annotated[str | None, _flag("nvme_min_free")] = None,
-    nvme_daily_writes: Annotated[str | None, _flag("nvme_daily_writes")] = None,
-    nvme_admission: Annotated[str | None, _flag("nvme_admission")] = None,
-    nvme_mode: Annotated[str | None, _flag("nvme_mode")] = None,
-    nvme_codec: Annotated[str | None, _flag("nvme_codec")] = None,
-    arena_dir: Annotated[Path | None, _flag("arena_dir")] = None,
-    config: Annotated[Path | None, typer.Option(help="TOML file with any of these as keys.")] = None,
-    insecure_listen: Annotated[bool | None, _flag("insecure_listen", "--insecure-listen")] = None,
-    log_level: Annotated[str | None, _flag("log_level")] = None,
-) -> None:
+def _serve(config: Path | None, **flags: object) -> None:
     """Run the store of this host until SIGTERM or Ctrl-C. Flags win over KVTERRACE_* variables over --config."""
-    flags = {name: value for name, value in locals().items() if name != "config"}
     try:
         asyncio.run(run_serve(load_config(flags, config), announce=typer.echo))
     except KvterraceError as error:
         _fail("serve", str(error), 2)
+
+
+add_serve(app, _serve)
 
 
 @app.command("status")

@@ -12,8 +12,8 @@ import uvicorn
 from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from .config import split_host_port
 from .errors import KvterraceError
+from .options import split_host_port
 
 STOP_S = 2.0
 

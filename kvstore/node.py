@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from .cluster.cluster import Cluster
 from .cluster.membership import Member, new_epoch
-from .config import ServeConfig, split_host_port
+from .config import ServeConfig
 from .errors import KvterraceError
+from .options import split_host_port
 from .peer.bulk_client import BulkClient
 from .peer.bulk_server import BulkServer
 from .peer.fetching import Fetching

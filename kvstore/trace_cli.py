@@ -18,8 +18,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from .config import default_uds, parse_size
 from .errors import KvterraceError
+from .options import default_uds, parse_size
 from .placement.admission import ADMISSIONS
 from .placement.policies import DEFAULT_POLICY, POLICY_NAMES, make_policy
 from .service.admin import NoSidecar, fetch_status

@@ -9,7 +9,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
-from ..config import check_name
+from ..options import check_name
 from ..elsewhere import Holder
 from ..errors import ConfigError
 from ..tiers import Tier

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
-from ..config import NAME
+from ..options import NAME
 from ..errors import ConfigError
 from .stats import ClusterCounters
 from .valkey import Script, Unavailable, Valkey

@@ -3,7 +3,7 @@
 import grpc
 import grpc.aio
 
-from ..config import split_host_port
+from ..options import split_host_port
 
 MAX_MESSAGE_BYTES = 16 << 20  # 4 million packed tokens
 KEEPALIVE_MS = 4_000

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import grpc.aio
 
-from ..config import split_host_port
+from ..options import split_host_port
 from ..errors import KvterraceError
 from .channel import SERVER_OPTIONS
 from .servicer import Servicer

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...proto.record import record_bytes
-from ..config import parse_size
+from ..options import parse_size
 from ..tiers.nvme.log import LIVE_SHARE
 
 SEGMENT_BYTES = 256 << 20  # NvmeTier's, unless it is told otherwise

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
-from kvterrace.kvstore.config import default_uds, load_config, parse_size, split_host_port
+from kvterrace.kvstore.config import load_config
 from kvterrace.kvstore.errors import ConfigError
+from kvterrace.kvstore.options import default_uds, parse_size, split_host_port
 
 pytestmark = pytest.mark.unit
 
@@ -131,7 +132,7 @@ def test_the_configuration_cannot_be_changed() -> None:
     ("flags", "words"),
     [
         ({"cluster": "redis://127.0.0.1"}, "^--cluster: a node of a cluster serves others: add --listen"),
-        ({"bulk_listen": "127.0.0.1:0"}, "^--cluster: not given, and --bulk-listen is for nodes of a cluster"),
+        ({"bulk_listen": "127.0.0.1:0"}, "^--bulk-listen is for nodes of a cluster, and --cluster is not given"),
         ({"advertise": "127.0.0.1:9"}, "--advertise is for nodes of a cluster"),
         ({"node": "a b"}, "--node: .*cannot be the name"),
         ({"cluster_name": ""}, "--cluster-name: .*cannot be the name"),

@@ -1,0 +1,57 @@
+"""Options of the store itself, and of where it listens."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, Field, ValidationInfo, field_validator
+
+from ..arena import DEFAULT_DIRECTORY
+from ..options import HostPort, PolicyName, Size, UdsPath, default_uds, is_loopback, split_host_port
+from ..placement.policies import DEFAULT_PIN_SHARE, DEFAULT_POLICY, POLICY_NAMES
+
+
+class StoreSettings(BaseModel):
+    """See the fields' descriptions."""
+
+    dram: Size | None = Field(default=None, description="Size of the DRAM tier, such as 4GiB. Default: what fits here.")
+    policy: PolicyName = Field(
+        default=DEFAULT_POLICY, description=f"Which blocks leave first: {', '.join(POLICY_NAMES)}."
+    )
+    pin_share: float = Field(
+        default=DEFAULT_PIN_SHARE,
+        ge=0.0,
+        le=1.0,
+        description="Share of a tier's blocks that pins may keep; beyond it a pin is none.",
+    )
+    arena_dir: Path = Field(default=DEFAULT_DIRECTORY, description="Directory of the shared-memory file.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="What to log: debug, info, warning or error."
+    )
+
+
+class ListenSettings(BaseModel):
+    """See the fields' descriptions. insecure_listen comes first, so that it is known when the addresses are checked."""
+
+    insecure_listen: bool = Field(default=False, description="Allow addresses that other hosts can reach.")
+    uds: UdsPath = Field(
+        default_factory=default_uds, validate_default=True, description="Path of the Unix socket. Default: this user's."
+    )
+    listen: HostPort | None = Field(default=None, description="Also serve gRPC on this HOST:PORT.")
+    http: HostPort | None = Field(
+        default=None, description="Serve /health, /ready, /metrics and /status.json on this HOST:PORT. Default: off."
+    )
+
+    @field_validator("listen", "http", "bulk_listen", check_fields=False)
+    @classmethod
+    def _only_loopback(cls, address: str | None, info: ValidationInfo) -> str | None:
+        # insecure_listen is declared above the addresses, so that it is known here.
+        if (
+            address is not None
+            and not info.data.get("insecure_listen")
+            and not is_loopback(split_host_port(address)[0])
+        ):
+            raise ValueError(
+                f"{address!r} can be reached from other hosts, and nothing here asks who they are; "
+                "use a loopback address such as 127.0.0.1, or add --insecure-listen"
+            )
+        return address
