@@ -34,13 +34,15 @@ class Served:
         self.folder, self.uds, self.arenas = folder, folder / "kv.sock", folder / "arenas"
         self.arenas.mkdir()
         self.address = f"unix:{self.uds}"
+        self.within: list[str] = []
+        """What the command is run by, such as `ip netns exec NAME`."""
         self.lines: list[str] = []
         self._out = folder / "out"
         self.process: subprocess.Popen[bytes] | None = None
 
     def command(self, *flags: str) -> list[str]:
         paths = ["--uds", str(self.uds), "--arena-dir", str(self.arenas)]
-        return [sys.executable, "-m", "kvterrace.kvstore", "serve", "--dram", "8MiB", *paths, *flags]
+        return [*self.within, sys.executable, "-m", "kvterrace.kvstore", "serve", "--dram", "8MiB", *paths, *flags]
 
     def start(self, *flags: str) -> "Served":
         with self._out.open("wb") as out:

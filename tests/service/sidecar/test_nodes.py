@@ -1,6 +1,7 @@
 """Two nodes that find each other through Valkey: what one has stored, the other serves; and kills of every kind."""
 
 import asyncio
+import os
 import signal
 from pathlib import Path
 
@@ -88,6 +89,52 @@ async def test_a_holder_that_is_killed_or_hangs_costs_a_miss_within_the_deadline
     assert loop.time() - began < 1.5
     assert not given.tiers
     assert (await b.status()).check_error == ""
+
+
+async def test_a_reader_that_is_killed_leaves_its_engine_a_miss_and_the_holder_no_lease(node, connect, tools):
+    a, b = node("a"), node("b")
+    one, two = await connect(a.address), await connect(b.address)
+    first, second = tools.tokens(BLOCKS), tools.tokens(BLOCKS, 50_000)
+    await saved(one, tools, first)
+    await saved(one, tools, second)
+    await fetched(two, tools, first)
+    a.signal(signal.SIGSTOP)  # so that the reader is in the middle of it
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    asked = asyncio.create_task(two.acquire(second, skip=0, deadline_s=5.0))
+    await asyncio.sleep(0.2)
+    b.kill()
+    assert not (await asked).tiers
+    assert loop.time() - began < 2.0, "the engine computes as soon as its sidecar is gone"
+    a.signal(signal.SIGCONT)
+
+    async def released() -> bool:
+        status = await a.status()
+        return not status.check_error and not any(tier.leased_bytes for tier in status.tiers)
+
+    await tools.until(released, 10.0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+async def test_valkey_that_is_killed_or_hangs_costs_no_request_more_than_its_deadline(
+    node, connect, tools, valkey, number
+):
+    a, b = node("a"), node("b")
+    one, two = await connect(a.address), await connect(b.address)
+    known = tools.tokens(BLOCKS)
+    await saved(one, tools, known)
+    await fetched(two, tools, known)
+    os.kill(valkey._process.pid, number)
+    loop = asyncio.get_running_loop()
+    try:
+        for prompt in range(1, 6):
+            began = loop.time()
+            given = await two.acquire(tools.tokens(BLOCKS, prompt * 10_000), skip=0, deadline_s=0.5)
+            assert loop.time() - began < 1.5
+            assert not given.tiers
+        assert (await fetched(two, tools, known, "dram")).tiers == {"dram": BLOCKS * 16}
+    finally:
+        os.kill(valkey._process.pid, signal.SIGCONT)
 
 
 async def test_without_valkey_a_node_serves_what_it_has_and_shares_again_when_it_is_back(node, connect, tools, valkey):
