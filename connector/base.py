@@ -1,4 +1,4 @@
-"""What the engine sees of the cache: one non-blocking facade and three events.
+"""What the engine sees of the cache: one non-blocking facade and four events.
 
 The bundled engine calls a KVConnector from its step thread only; everything slow happens elsewhere and comes
 back through poll(). One request's **fetch cycle** is a small state machine:
@@ -8,6 +8,7 @@ back through poll(). One request's **fetch cycle** is a small state machine:
                   └─Offer(n > 0)─► (offered) ──decline──────────────────────────► ended
                                        └──load──► (loading) ──LoadDone──────────► ended
 
+While somebody else computes what was asked for, Delayed comes, perhaps often, before the Offer.
 cancel() ends the first two states at once (no event follows); a load in flight ends with its LoadDone, because
 the copy may still be writing into the pages. Saves are independent of the cycle, and so are the hints (prefetch,
 retain, observe): they have no event, and a store that is away or busy never learns of them.
@@ -19,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from ..kvstore.types import HbmChange
 from ..proto import RetentionRange
 
 
@@ -37,6 +39,16 @@ class Offer:
     blocks: int
     tiers: Mapping[str, int]
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delayed:
+    """An Offer takes longer: somebody else is computing what was asked for, and waiting for that pays. Within
+    `within_s` from now comes the Offer or another Delayed. The cycle goes on; the request is still to be computed when
+    nobody comes with it, so that it is no reason to keep others from running."""
+
+    request_id: str
+    within_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +82,7 @@ class SaveDone:
     saved: int
 
 
-Event: TypeAlias = Offer | LoadDone | SaveDone
+Event: TypeAlias = Offer | Delayed | LoadDone | SaveDone
 
 
 def _no_counts() -> dict[str, int]:
@@ -164,7 +176,8 @@ class KVConnector(Protocol):
         ...
 
     def cancel(self, request_id: str) -> None:
-        """The request is aborted or preempted: drop its cycle, its pins and its prefetch.
+        """The request is aborted or preempted: drop its cycle, its pins and its prefetch. Called for one that runs,
+        too, when it will not compute the rest of its prompt: others may be waiting for that.
 
         After the call no Offer of this request comes out of poll(). A load in flight still ends in one LoadDone;
         saves go on to their SaveDone (their bytes are good). Unknown ids are ignored.
@@ -186,6 +199,11 @@ class KVConnector(Protocol):
     def observe(self, first: int, tokens: int, seconds: float) -> None:
         """The engine computed `tokens` tokens behind a context of `first`, alone, in so many seconds. A hint, from
         which the store learns what its blocks are worth. Costs next to nothing; call it for each such step."""
+        ...
+
+    def hbm(self, changes: Sequence[HbmChange], *, whole: bool) -> bool:
+        """What the engine's own cache gained and lost since the last call, in order; whole: all it has instead. A hint,
+        for those who route requests. False: not taken, and what was said before is forgotten: say all of it, later."""
         ...
 
     def poll(self) -> list[Event]:

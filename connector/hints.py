@@ -1,4 +1,4 @@
-"""Hints: what the store is told and does not answer: prefetches, and what prefill took.
+"""Hints: what the store is told and does not answer: prefetches, what prefill took, what is in HBM.
 
 Called from the engine's thread; sent from the bridge's loop, in order. A hint that cannot be sent is forgotten: nothing
 but speed depends on it. Retention is a hint too, but has to come behind the saves: see saves.py. What prefill takes is
@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator, Sequence
 from itertools import count
 from typing import Any
 
+from ..kvstore.arena import ArenaView
 from ..kvstore.placement import CostModel
+from ..kvstore.types import HbmChange
 from .link import Link
 
 # Observations that wait to be sent: plenty for what changes slowly, and little work, here and in the store.
 MAX_OBSERVATIONS = 8
+MAX_CHANGES, MAX_REPORT_BYTES = 256, 1 << 20  # of what is in HBM, in one message
 
 
 class Hints:
@@ -35,6 +39,8 @@ class Hints:
         self._lock = threading.Lock()
         self._observations: deque[tuple[int, int, float]] = deque(maxlen=MAX_OBSERVATIONS)
         self._sending = False
+        self._saying = asyncio.Lock()
+        self._told: weakref.ref[ArenaView] | None = None  # the session that knows what is in HBM
 
     @property
     def standing(self) -> int:
@@ -79,6 +85,28 @@ class Hints:
         if begin and not self._link.bridge.submit(self._report):
             self._sending = False
 
+    def hbm(self, changes: Sequence[HbmChange], *, whole: bool) -> bool:
+        """See KVConnector. A session that begins, and one that missed something, is told all before it is told what
+        changed."""
+        link, arena = self._link, self._link.client.arena
+        if arena is None:
+            self._told = None
+            return False
+        if not whole and (self._told is None or self._told() is not arena):
+            return False
+        if not changes and not whole:
+            return True
+
+        async def send() -> None:
+            async with self._saying:  # one report after the other
+                for at, part in enumerate(_parts(changes)):
+                    if link.client.arena is arena:  # else it was meant for a session that is over
+                        await self._tell(link.client.hbm(part, whole=whole and at == 0))
+
+        # A view is made for each session, and remembered weakly: nothing of a lost one is kept.
+        self._told = weakref.ref(arena) if link.bridge.submit(send) else None
+        return self._told is not None
+
     async def _report(self) -> None:
         try:
             await asyncio.sleep(self._link.limits.observe_every_s)
@@ -93,3 +121,16 @@ class Hints:
 
     async def _tell(self, call: Coroutine[Any, Any, None]) -> None:
         await self._link.bridge.ask(call, self._link.limits.save_deadline_s, None)
+
+
+def _parts(changes: Sequence[HbmChange]) -> Iterator[list[HbmChange]]:
+    """In messages of bounded size, at least one."""
+    part: list[HbmChange] = []
+    size_bytes = 0
+    for change in changes:
+        if len(part) >= MAX_CHANGES or size_bytes > MAX_REPORT_BYTES:
+            yield part
+            part, size_bytes = [], 0
+        part.append(change)
+        size_bytes += len(change.tokens)
+    yield part

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ConnectorLimits:
-    """All positive; an acquire_deadline_s of 0 means that no fetch ever waits for the store.
+    """All positive, but for two: an acquire_deadline_s of 0 means that no fetch ever waits for the store, a
+    compute_wait_s of 0 that none waits for other engines.
 
     acquire_deadline_s, load_base_s, load_bytes_per_s: from fetch() to its Offer, n bytes may take acquire_deadline_s
         + n / load_bytes_per_s, since the store may have to read them from a disk; a load may take load_base_s
@@ -19,6 +20,8 @@ class ConnectorLimits:
     max_calls:           fetches, saves and hints waiting for the store; one more is answered "busy".
     max_prefetches:      prefetches that stand; one more is not taken.
     observe_every_s:     how long prefill observations are collected before they are sent together.
+    compute_wait_s:      how long a fetch waits, all told, for others who compute what it asks for; it waits no longer
+                         than computing would take anyway, as the store knows it. 0 = it never does.
     late_s:              how long a late answer is awaited, so that the lease it brings is given back.
     copy_threads:        threads that copy and verify.
     close_s:             how long close() waits for saves in flight, and again for the store's goodbye.
@@ -32,6 +35,7 @@ class ConnectorLimits:
     max_calls: int = 1024
     max_prefetches: int = 256
     observe_every_s: float = 0.1
+    compute_wait_s: float = 120.0
     late_s: float = 30.0
     copy_threads: int = 2
     close_s: float = 2.0
@@ -47,5 +51,5 @@ class ConnectorLimits:
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
             value: float = getattr(self, name)
-            if value < 0 or (value == 0 and name != "acquire_deadline_s"):
+            if value < 0 or (value == 0 and name not in {"acquire_deadline_s", "compute_wait_s"}):
                 raise ValueError(f"{name} must be positive, not {value}")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..kvstore.types import StoreClient
 from ..proto import BlockLayout, RetentionRange
-from .base import ConnectorStatus, Event, LoadDone
+from .base import ConnectorStatus, Event, HbmChange, LoadDone
 from .bridge import Bridge
 from .copiers import make_copier
 from .hints import Hints
@@ -118,6 +118,9 @@ class LocalConnector:
 
     def observe(self, first: int, tokens: int, seconds: float) -> None:
         self._hints.observe(first, tokens, seconds)
+
+    def hbm(self, changes: Sequence[HbmChange], *, whole: bool) -> bool:
+        return self._hints.hbm(changes, whole=whole)
 
     def poll(self) -> list[Event]:
         return self._outbox.take()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..proto import RetentionRange
-from .base import ConnectorStatus, Event, LoadDone, Offer, SaveDone
+from .base import ConnectorStatus, Event, HbmChange, LoadDone, Offer, SaveDone
 
 REASON = "disabled"
 
@@ -47,6 +47,9 @@ class NullConnector:
 
     def observe(self, first: int, tokens: int, seconds: float) -> None:
         return
+
+    def hbm(self, changes: Sequence[HbmChange], *, whole: bool) -> bool:
+        return True
 
     def poll(self) -> list[Event]:
         events, self._events = self._events, []

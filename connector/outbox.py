@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-from .base import ConnectorStatus, Event, LoadDone, Offer, SaveDone
+from .base import ConnectorStatus, Delayed, Event, LoadDone, Offer, SaveDone
 
 # Reasons of an Offer that say "trouble"; the others are the store's, about what it does not have, or finds not worth
 # loading. A load falls short by trouble only.
@@ -57,10 +57,15 @@ class Outbox:
                 self._dropped[reason] += dropped
             self._events.append(event)
 
+    def delayed(self, event: Delayed) -> None:
+        with self._lock:
+            self._events.append(event)
+
     def drop_offers(self, request_id: str) -> None:
         """Withdraw the undelivered offers of one request. O(events not yet polled)."""
+        kinds = (Offer, Delayed)
         with self._lock:
-            self._events = [e for e in self._events if not (isinstance(e, Offer) and e.request_id == request_id)]
+            self._events = [e for e in self._events if not (isinstance(e, kinds) and e.request_id == request_id)]
 
     def wake(self) -> None:
         """Tell the engine; apart from the pushes, so that no caller holds a lock of its own meanwhile."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from enum import Enum
+from hashlib import blake2b
 
 from ..kvstore.placement import CostModel
-from ..kvstore.types import Acquired
-from .base import LoadDone, Offer
+from ..kvstore.types import Acquired, Wait
+from .base import Delayed, LoadDone, Offer
 from .link import Link, shorten
 from .registration import Registration
 from .worker import Job, LoadResult
@@ -111,6 +112,7 @@ class SchedulerSide:
         self._give_back(cycle.acquired)
 
     def cancel(self, request_id: str) -> None:
+        self._abandon(request_id)
         with self._lock:
             self._link.outbox.drop_offers(request_id)
             cycle = self._cycles.get(request_id)
@@ -151,20 +153,49 @@ class SchedulerSide:
         return min(most_s, limits.acquire_deadline_s + compute_s) if compute_s else most_s
 
     async def _acquire(self, cycle: Cycle, tokens: bytes, began: float) -> None:
+        """Ask the store, again as long as it says that waiting pays. Each answer has the deadline of a first one, so
+        that a store that hangs meanwhile costs no more than one that hung at once."""
         link = self._link
-        deadline = began + self._patience_s(cycle)
         acquired: Acquired | None = None
         reason = "disconnected"  # what a task that the closing bridge cancels answers
+        wait = Wait(ticket_of(cycle.request_id)) if link.limits.compute_wait_s else None
+        since = began
         try:
-            reason = await self._registration.ready(deadline - link.clock())
-            left = deadline - link.clock()
-            if not reason and left <= 0:
-                reason = "deadline"
-            if not reason:
-                call = link.client.acquire(tokens, skip=cycle.skip, deadline_s=left * STORE_SHARE)
+            reason = await self._registration.ready(self._patience_s(cycle) - (link.clock() - began))
+            while not reason:
+                left = since + self._patience_s(cycle) - link.clock()
+                if left <= 0:
+                    reason = "deadline"
+                    break
+                call = link.client.acquire(tokens, skip=cycle.skip, deadline_s=left * STORE_SHARE, wait=wait)
                 acquired, reason = await link.bridge.ask(call, left, self._too_late)
+                if acquired is None or acquired.wait is None or not self._delay(cycle):
+                    break
+                since = link.clock()
+                wait = acquired.wait if since - began < link.limits.compute_wait_s else None
         finally:
             self._answer(cycle, acquired, reason)
+
+    def _delay(self, cycle: Cycle) -> bool:
+        """Tell the engine that it takes longer; False: nobody wants it any more."""
+        link = self._link
+        with self._lock:
+            standing = self._cycles.get(cycle.request_id) is cycle and not self._closed
+            if standing:
+                link.outbox.delayed(Delayed(cycle.request_id, self._patience_s(cycle)))
+        if standing:
+            link.outbox.wake()
+        return standing
+
+    def _abandon(self, request_id: str) -> None:
+        """The request computes no more of its prompt."""
+        link = self._link
+        if link.limits.compute_wait_s and link.attached:
+
+            async def tell() -> None:
+                await link.bridge.ask(link.client.abandon(ticket_of(request_id)), link.limits.save_deadline_s, None)
+
+            link.bridge.follow_up(tell)
 
     async def _too_late(self, acquired: Acquired) -> None:
         self._give_back(acquired)
@@ -194,7 +225,14 @@ class SchedulerSide:
             link.outbox.wake()
         if not (standing and blocks):
             self._give_back(acquired)
+        if not standing and acquired is not None:
+            self._abandon(cycle.request_id)
 
     def _give_back(self, acquired: Acquired | None) -> None:
         if acquired is not None and acquired.lease:
             self._link.give_back(acquired.lease)
+
+
+def ticket_of(request_id: str) -> int:
+    """The number by which the store knows a request: the same whenever it is asked for, so that nothing is kept."""
+    return int.from_bytes(blake2b(request_id.encode(), digest_size=8).digest(), "big")

@@ -18,6 +18,7 @@ import numpy as np
 from torch import Tensor
 
 from ..connector.base import KVConnector
+from .changes import Reports
 from .config import EngineConfig
 from .pool import KVPool
 from .prefills import Prefills
@@ -85,6 +86,10 @@ class EngineCore:
             ahead=config.kv_fetch_ahead,
             foreseen=config.kv_prefetch_ahead,
             clock=clock,
+        )
+        every_s = connector_limits(config).observe_every_s
+        self._reports = Reports(
+            pool, self._transfers.report if connector is not None else None, every_s=every_s, clock=clock
         )
         self._prefills = Prefills(self._transfers.observe, queued=pool.tensor.device.type != "cpu")
         self._scheduler = Scheduler(
@@ -161,6 +166,7 @@ class EngineCore:
         for seq in step.admitted:
             self._started(seq)
         if not step.chunks:
+            self._reports.send()
             return bool(step.preempted) or self._break_deadlock()
         began_s = self._clock()
         finals = [chunk.sequence for chunk in step.chunks if chunk.final]
@@ -176,11 +182,12 @@ class EngineCore:
         self._account(step, began_s)
         for chunk in step.chunks:
             self._advance(chunk, results.get(chunk.sequence))
+        self._reports.send()
         return True
 
     def next_deadline_s(self) -> float | None:
         """When step() is to be called again although nothing happened; None if never."""
-        waits = [self._transfers.next_deadline_s()]
+        waits = [self._transfers.next_deadline_s(), self._reports.next_s()]
         if self._fresh:
             waits.append(self._fresh[0].submitted_s + self._max_queue_wait_s)
         return min((wait for wait in waits if wait is not None), default=None)

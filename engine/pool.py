@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from ..radix import PrefixIndex
+from .changes import ChangeLog
 
 TOKEN_BYTES = 4  # packed tokens are little-endian int32
 
@@ -68,6 +69,7 @@ class KVPool:
         self._free = list(range(self.num_pages - 1, -1, -1))  # a stack: the page used last is the warmest
         self._state = bytearray(self.num_pages)
         self._held = 0
+        self.log: ChangeLog | None = None  # of what the index gains and loses, while somebody wants it
 
     @property
     def free_pages(self) -> int:
@@ -162,6 +164,8 @@ class KVPool:
             return
         ours = table.pages[start:full]
         added = self.index.insert(tokens[: full * self.block_tokens * TOKEN_BYTES], ours, skip=start)
+        if self.log is not None and added.existing < full:
+            self.log.came(added.blocks, added.existing, tokens, self.block_tokens * TOKEN_BYTES)
         for page in ours[added.existing - start :]:
             self._move(page, PageState.PRIVATE, PageState.INDEXED)
         if added.existing > start:
@@ -220,7 +224,10 @@ class KVPool:
     def _evict(self, count: int) -> int:
         if self.index is None or count <= 0:
             return 0
-        pages: list[int] = self.index.evict(count).values.tolist()
+        evicted = self.index.evict(count)
+        if self.log is not None:
+            self.log.left(evicted.blocks)
+        pages: list[int] = evicted.values.tolist()
         for page in pages:
             self._move(page, PageState.INDEXED, PageState.FREE)
         self._free += pages

@@ -25,3 +25,12 @@ def saved_seconds(loaded: Mapping[str, int], compute_s: float, cache_wait_s: flo
     if not compute_s and any(loaded.values()):
         return None
     return compute_s - cache_wait_s
+
+
+def shorten(tiers: Mapping[str, int], tokens: int) -> dict[str, int]:
+    """The tiers' counts cut to `tokens` in all."""
+    result: dict[str, int] = {}
+    for tier, count in tiers.items():
+        result[tier] = min(count, tokens)
+        tokens -= result[tier]
+    return result

@@ -49,6 +49,10 @@ class Preparation(Protocol):
         """It runs now, with what it got."""
         ...
 
+    def stopped(self, seq: Sequence) -> None:
+        """It ran, and does not any more."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
@@ -146,6 +150,7 @@ class Scheduler:
         """It leaves for good, from wherever it is."""
         if seq.state is State.RUNNING:
             self.running.remove(seq)
+            self._preparation.stopped(seq)
         else:
             self.queue.remove(seq)
             self._preparation.finish(seq)
@@ -173,6 +178,7 @@ class Scheduler:
 
     def _preempt(self, seq: Sequence) -> None:
         self.running.remove(seq)
+        self._preparation.stopped(seq)
         self._pool.drop(seq.table)
         seq.computed = 0
         seq.state = State.WAITING

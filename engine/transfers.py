@@ -9,18 +9,19 @@ behind the prepared ones are foreseen (see foresight.py). Belongs to the engine'
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..connector.base import KVConnector, LoadDone, Offer, SaveDone
+from ..connector.base import Delayed, HbmChange, KVConnector, LoadDone, Offer, SaveDone
 from ..connector.limits import ConnectorLimits
 from .config import EngineConfig
 from .foresight import Foresight
 from .pool import KVPool
+from .receipt import shorten
 from .sequence import Sequence, State
 from .stats import EngineStats
 
@@ -30,6 +31,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 WATCHDOG_MARGIN_S = 1.0  # beyond the connector's own deadline
+MAX_DELAYED = 64  # that wait for somebody who computes the same, and keep nobody from being prepared
 LOST_AFTER_S = 30.0  # a save or an abandoned load without an end is not waited for any longer
 SAVE_BATCH_BLOCKS = 8  # generated blocks are saved by so many, and the rest at the end
 
@@ -46,6 +48,7 @@ class _Fetch:
     sequence: Sequence
     begun_s: float
     deadline_s: float
+    delayed: bool = False  # somebody else computes it
 
 
 @dataclass(slots=True)
@@ -134,7 +137,8 @@ class Transfers:
     # --- before a sequence runs
 
     def begin(self, seq: Sequence) -> bool:
-        if len(self._prepared) >= self._ahead:
+        delayed = sum(fetch.delayed for fetch in self._fetches.values())
+        if len(self._prepared) - min(delayed, MAX_DELAYED) >= self._ahead:
             return False
         self._prepared[seq] = None
         seq.state = State.READY
@@ -174,6 +178,10 @@ class Transfers:
         elif seq.state is State.LOADING:
             self._abandon(seq)
 
+    def stopped(self, seq: Sequence) -> None:
+        if seq.cycle and seq.computed < len(seq.prompt):
+            self._cancel(_cycle(seq))
+
     def drain(self, running: int) -> None:
         """Takes all events, then gives up what is overdue. Loads leave a page for each of the `running`."""
         if self._connector is None:
@@ -183,6 +191,8 @@ class Transfers:
                 self._on_offer(event, running)
             elif isinstance(event, LoadDone):
                 self._on_load_done(event)
+            elif isinstance(event, Delayed):
+                self._on_delayed(event)
             else:
                 self._on_save_done(event)
         self._watch()
@@ -215,6 +225,12 @@ class Transfers:
         self._loads[offer.request_id] = _Load(seq, pages, now, now + load_s + WATCHDOG_MARGIN_S)
         self._call(self._connector.load, offer.request_id, pages)
 
+    def _on_delayed(self, event: Delayed) -> None:
+        fetch = self._fetches.get(event.request_id)
+        if fetch is not None:
+            fetch.delayed = True
+            fetch.deadline_s = self._clock() + event.within_s + WATCHDOG_MARGIN_S
+
     def _loadable(self, running: int) -> int:
         """Pages that one more load may take: the running can go on, and loads never hold more than half of memory
         between them (one alone may, or a long prompt could never be loaded)."""
@@ -237,7 +253,7 @@ class Transfers:
         pool.publish(seq.table, seq.packed((first + good) * pool.block_tokens), first + good)
         pool.free(pool.trim(seq.table))
         self._mark(seq.table.blocks[first:], SAVED)
-        seq.loaded = _shorten(done.tiers, good * pool.block_tokens)
+        seq.loaded = shorten(done.tiers, good * pool.block_tokens)
         seq.compute_s = done.compute_s
         seq.miss_reason = done.reason or seq.miss_reason
         seq.state = State.READY
@@ -310,6 +326,9 @@ class Transfers:
         if self._connector is not None:
             self._call(self._connector.observe, first, tokens, seconds)
 
+    def report(self, changes: list[HbmChange], whole: bool) -> bool:
+        return self._connector is None or bool(self._call(self._connector.hbm, changes, whole=whole))
+
     def _pinned_with(self, path: list[int]) -> int:
         """Pages that saves would pin with this one more; exact where it matters."""
         paths = [path, *self.pins]
@@ -377,12 +396,3 @@ class Transfers:
 
 def _cycle(seq: Sequence) -> str:
     return f"{seq.key}#{seq.cycle}"
-
-
-def _shorten(tiers: Mapping[str, int], tokens: int) -> dict[str, int]:
-    """The tiers' counts cut to `tokens` in all."""
-    result: dict[str, int] = {}
-    for tier, count in tiers.items():
-        result[tier] = min(count, tokens)
-        tokens -= result[tier]
-    return result

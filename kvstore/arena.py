@@ -257,6 +257,11 @@ def remove_stale(directory: Path) -> list[Path]:
     return removed
 
 
+def arena_name(boot_id: bytes) -> str:
+    """Of the file, in whatever directory it lies."""
+    return f"kvterrace-{boot_id.hex()}.arena"
+
+
 def _whole_pages(capacity_bytes: int) -> int:
     if capacity_bytes < PAGE_BYTES:
         raise ArenaError(f"an arena of {capacity_bytes} bytes is smaller than one page of {PAGE_BYTES}")
@@ -265,7 +270,7 @@ def _whole_pages(capacity_bytes: int) -> int:
 
 def _create_locked(directory: Path, boot_id: bytes) -> tuple[Path, int]:
     """An empty file that is ours: a store starting at this moment may take it for stale before we lock it."""
-    path = directory / f"kvterrace-{boot_id.hex()}.arena"
+    path = directory / arena_name(boot_id)
     for _ in range(_CREATE_ATTEMPTS):
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

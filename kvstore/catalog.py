@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..proto import DEFAULT_RETENTION
+from ..proto.record import record_bytes
 from ..radix import HASH_BYTES, TOKEN_BYTES, EvictionPolicy, Match, PrefixIndex
+from .tenants.share import Share
 from .tiers.nvme.types import Inventory
 from .watch import Watcher, Watchers
 
@@ -21,7 +23,7 @@ NO_MATCH = Match(np.empty(0, dtype=np.int32), 0)
 class Catalog:
     """See the module. Keys shorter than 32 bytes (xxh3-128) are kept with their own length."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (each is a part of the depot)
         self,
         fingerprint: bytes,
         *,
@@ -32,8 +34,13 @@ class Catalog:
         clock: Callable[[], float],
         tier: str = "nvme",
         watchers: Watchers | None = None,
+        share: Share | None = None,
     ) -> None:
         self.fingerprint = fingerprint
+        self.share = share
+        """The tenant's, of this tier; None = nobody's, or there are no tenants."""
+        self.unit_bytes = record_bytes(block_bytes, block_tokens)
+        """What a block takes, uncompressed: a quota must not mean more on data that happens to compress."""
         self.hash_name = hash_name
         self.block_tokens = block_tokens
         self.block_bytes = block_bytes
@@ -77,6 +84,7 @@ class Catalog:
         done = self.index.insert(tokens, np.zeros(len(keys), dtype=np.int64), skip=first)
         fresh = done.blocks[done.existing :]
         self._write_keys(fresh, b"".join(keys[done.existing - first :]))
+        self._hold(len(fresh))
         if self._watchers.present and len(fresh):
             self._tell(done.blocks, done.existing, tokens)
         return fresh
@@ -113,8 +121,19 @@ class Catalog:
         """Up to `count` blocks in the policy's order; their keys."""
         return self._gone(self.index.evict(count).blocks)
 
+    def belong_to(self, share: Share) -> None:
+        """To a tenant, from now on; it was nobody's."""
+        assert self.share is None, "a catalog changed hands"
+        self.share = share
+        self._hold(len(self.index))
+
+    def _hold(self, count: int) -> None:
+        if self.share is not None:
+            self.share.used += count * self.unit_bytes
+
     def _gone(self, blocks: NDArray[np.int32]) -> list[bytes]:
         keys = self.keys(blocks)
+        self._hold(-len(keys))
         if self._watchers.present:
             self._watchers.removed(self._tier, self.fingerprint, keys)
         return keys
@@ -122,6 +141,7 @@ class Catalog:
     def clear(self) -> int:
         """Forget everything, leased or not; how many blocks it were."""
         count = len(self.index)
+        self._hold(-count)
         if self._watchers.present:
             self._watchers.cleared(self._tier, self.fingerprint)
         for block in [block for block in self.index.iterate() if self.index.depth(block) == 0]:

@@ -4,7 +4,6 @@ A user's mistake ends in one line on stderr and exit code 2 (1 when no sidecar a
 """
 
 import asyncio
-import re
 import sys
 from collections.abc import Coroutine, Iterable
 from importlib.metadata import EntryPoint, entry_points, version
@@ -17,12 +16,18 @@ from rich.console import Console
 from ..proto import FieldError, Retention
 from ..radix import pack_tokens
 from .config import load_config
+from .drain_cli import drain
 from .errors import ConfigError, KvterraceError
 from .options import default_uds
+from .score_cli import score
+from .security.flags import ClientTyper
 from .serve import serve as run_serve
 from .serve_flags import add_serve
 from .service.admin import NoSidecar, clear_store, fetch_status, flush_store, retain_blocks
+from .service.channel import Address
 from .status_view import status_json, status_tables
+from .tenants.cli import quota
+from .token_file import read_token_ids
 from .trace_cli import trace_app
 
 COMMAND_GROUP = "kvterrace.commands"
@@ -34,7 +39,7 @@ AddressOption = Annotated[
     typer.Option("--address", help="unix:/PATH or HOST:PORT of the sidecar.", show_default="this user's socket"),
 ]
 
-app = typer.Typer(
+app = ClientTyper(
     name="kvterrace",
     help="A KV cache beside your LLM engine.",
     no_args_is_help=True,
@@ -79,10 +84,12 @@ def status(
 def clear(
     address: AddressOption = None,
     namespace: Annotated[str | None, typer.Option(help="Fingerprint in hex of the one to clear; else all.")] = None,
+    tenant: Annotated[str, typer.Option(help="Clear all namespaces of this tenant.")] = "",
 ) -> None:
     """Drop what a sidecar holds, in every tier and for good; blocks being read go when their readers are done."""
     fingerprint = _fingerprint("clear", namespace)
-    dropped = _ask("clear", clear_store(_address(address), fingerprint, timeout_s=CALL_TIMEOUT_S))
+    call = clear_store(_address(address), fingerprint, timeout_s=CALL_TIMEOUT_S, tenant=tenant)
+    dropped = _ask("clear", call)
     typer.echo(f"dropped {dropped} blocks")
 
 
@@ -96,6 +103,11 @@ def flush(
     if not reply.done:
         _fail("flush", f"{reply.pending_blocks} blocks are not written yet", 1)
     typer.echo("everything is written")
+
+
+app.command("drain")(drain)
+app.command("score")(score)
+app.command("quota")(quota)
 
 
 NamespaceOption = Annotated[str, typer.Option(help="Fingerprint in hex, as `kvterrace status --json` has it.")]
@@ -186,18 +198,6 @@ def _retain(command: str, address: str | None, namespace: str, tokens: Path | No
     typer.echo(f"{_ask(command, call)} blocks")
 
 
-def read_token_ids(path: Path) -> list[int]:
-    """The whole numbers in a file, whatever is between them. ConfigError when it cannot be read or has none."""
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--tokens: {path} cannot be read: {error}") from None
-    ids = [int(found) for found in re.findall(r"-?\d+", text)]
-    if not ids or not all(-(2**31) <= each < 2**31 for each in ids):
-        raise ConfigError(f"--tokens: {path} must hold token ids, whole numbers of 32 bits")
-    return ids
-
-
 def _fingerprint(command: str, namespace: str | None) -> bytes:
     try:
         return bytes.fromhex(namespace or "")
@@ -205,7 +205,7 @@ def _fingerprint(command: str, namespace: str | None) -> bytes:
         _fail(command, f"--namespace: {namespace!r} is not hexadecimal", 2)
 
 
-def _address(given: str | None) -> str:
+def _address(given: Address | None) -> Address:
     return given or f"unix:{default_uds()}"
 
 

@@ -23,16 +23,29 @@ from pydantic_settings import (
 from .errors import ConfigError
 from .options import flag
 from .settings.cluster import ClusterSettings
+from .settings.events import EventsSettings
 from .settings.nvme import NvmeSettings
+from .settings.remote import RemoteSettings
+from .settings.security import SecuritySettings
 from .settings.store import ListenSettings, StoreSettings
+from .settings.tenants import TenantSettings
 
 ENV_PREFIX = "KVTERRACE_"
 # Variables of other kvterrace programs: theirs to check, not ours to refuse.
-FOREIGN_ENV = ("KVTERRACE_MODEL", "KVTERRACE_ENGINE_")
+# KVTERRACE_KEYRING: keys themselves, which are in no configuration that could be shown.
+FOREIGN_ENV = ("KVTERRACE_KEYRING", "KVTERRACE_MODEL", "KVTERRACE_ENGINE_", "KVTERRACE_CLIENT_", "KVTERRACE_FUZZ_")
 
 
 class ServeConfig(  # pyright: ignore[reportIncompatibleVariableOverride]  # of model_config: it says so itself
-    ClusterSettings, NvmeSettings, StoreSettings, ListenSettings, BaseSettings
+    ClusterSettings,
+    EventsSettings,
+    NvmeSettings,
+    RemoteSettings,
+    SecuritySettings,
+    StoreSettings,
+    TenantSettings,
+    ListenSettings,
+    BaseSettings,
 ):
     """What `kvterrace serve` runs with. Field names are the TOML keys; KVTERRACE_<NAME> the environment's; each is a
     flag, too. A rule about several options is a model validator whose message begins with a flag."""
@@ -43,6 +56,12 @@ class ServeConfig(  # pyright: ignore[reportIncompatibleVariableOverride]  # of 
     def _cluster_listens(self) -> "ServeConfig":
         if self.cluster is not None and self.listen is None:
             raise ValueError("--cluster: a node of a cluster serves others: add --listen HOST:PORT")
+        return self
+
+    @model_validator(mode="after")
+    def _keys_have_a_use(self) -> "ServeConfig":
+        if self.nvme_keys is not None and not self.nvme and self.remote is None:
+            raise ValueError("--nvme-keys: nothing is written that could be encrypted: add --nvme or --remote")
         return self
 
     @classmethod

@@ -171,6 +171,10 @@ class Demoter:
 
     def _admitted(self, space: Residents, match: Match, first: int) -> int:
         """The end of the leading run of blocks from `first` on that are worth writing."""
+        why = self._depot.tier.refuses(space.fingerprint)
+        if why:  # before room is made for what will not come
+            self._counters.dropped_demotions[why] += len(match) - first
+            return first
         hits = space.index.col("hits")[match.blocks[first:]].tolist()
         said = retention_of(space.index, match.blocks[first:])
         fill, size = self._depot.fill, space.namespace.layout.block_bytes
@@ -329,7 +333,7 @@ class Demoter:
         """Write the coldest runs of this size and let them go, until a share of its slots is free."""
         while not self._closed:
             limit = (self._max_bytes - self._waiting_bytes) // space.size_class.slot_bytes
-            victim = self._room.next_victims(space.size_class, FREE_SHARE, limit) if limit > 0 else None
+            victim = self._room.next_victims(space, FREE_SHARE, limit) if limit > 0 else None
             if victim is None:  # or a device that hangs holds all that may wait: what is evicted now is lost
                 return
             owner, run = victim
@@ -342,4 +346,4 @@ class Demoter:
                 self._push(owner, tokens, match, first)
                 await self._write_all()
             if np.array_equal(owner.index.next_victims(len(run)), run):  # nobody has used them meanwhile
-                owner.evict(len(run))
+                owner.evict(min(len(run), self._room.may_take(owner, space)))

@@ -8,23 +8,24 @@ import time
 from collections.abc import Callable, Container, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import compress
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..proto import RetentionRange
-from ..proto.record import record_bytes
-from ..radix import TOKEN_BYTES, Match
+from ..radix import Match
 from .catalog import Catalog
+from .depot_room import DepotRoom
 from .placement.cost import IoCost
 from .placement.policies import MakePolicy
 from .residents import Residents
 from .retention import retain
 from .rewriter import Rewriter
-from .room import evict_coldest
 from .stats import Counters
-from .tiers import Got, NullTier, Put, Record, Stored, Tier, Wanted, hit_bytes
+from .tenants.tenants import Tenants
+from .tiers import Got, NullTier, Put, Record, Rejected, Stored, Tier, Wanted, hit_bytes
 from .tiers.codec import CodecStats
 from .tiers.nvme.types import DeviceStats, Inventory
 from .watch import Watchers
@@ -41,6 +42,10 @@ class LowerTier(Tier, Protocol):
         """Forget one namespace's blocks, or all, for good: also after a restart."""
         ...
 
+    def refuses(self, fingerprint: bytes) -> str:
+        """Why no block of that namespace can be put now, as Rejected would say; "" = there is nothing against it."""
+        ...
+
     def devices(self) -> Sequence[DeviceStats]: ...
 
     def codec(self) -> CodecStats | None:
@@ -52,7 +57,7 @@ class Depot:
     """tier: below DRAM. policy: makes the eviction policy of a new catalog. block_cost: seconds to compute the block of
     that ordinal in that namespace, 0.0 = not known. io: learns what the tier takes."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (each is a part of the store)
         self,
         tier: LowerTier,
         *,
@@ -63,8 +68,10 @@ class Depot:
         watchers: Watchers | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        tenants: Tenants | None = None,
     ) -> None:
         self.tier = tier
+        self._tenants = tenants
         self._policy = policy
         self._block_cost = block_cost
         self._counters = counters
@@ -75,7 +82,7 @@ class Depot:
         self._catalogs: dict[bytes, Catalog] = {}
         self._cleared = 0
         self.rewriter = Rewriter(tier, counters)
-        self._unreachable: list[bytes] = []  # keys of records that no lookup can reach, to be dropped
+        self._room = DepotRoom(tier, self._catalogs, counters, tenants=tenants is not None)
 
     @property
     def name(self) -> str:
@@ -136,14 +143,27 @@ class Depot:
 
     def open(self, space: Residents) -> Catalog:
         """The namespace's catalog, made if need be."""
-        namespace = space.namespace
-        return self._catalog(space.fingerprint, namespace.hash_name, space.block_tokens, namespace.layout.block_bytes)
+        namespace, layout = space.namespace, space.namespace.layout
+        catalog = self._catalog(space.fingerprint, namespace.hash_name, space.block_tokens, layout.block_bytes)
+        self.claim(space)
+        return catalog
+
+    def claim(self, space: Residents) -> None:
+        """Whose the namespace is, is known, and is remembered once something of it is here."""
+        catalog = self.of(space.fingerprint)
+        if self._tenants is None or space.tenant is None or catalog is None:
+            return
+        self._tenants.claim(space.fingerprint, space.tenant)
+        if catalog.share is None:
+            catalog.belong_to(space.tenant.nvme)
 
     def load(self, inventory: Sequence[Inventory]) -> None:
         """Take in what the tier had at start."""
         for found in inventory:
             catalog = self._catalog(found.fingerprint, found.hash_name, found.block_tokens, found.block_bytes)
-            self._unreachable += catalog.load(found, self._wall())
+            self._room.unreachable += catalog.load(found, self._wall())
+        if self._tenants is not None:
+            self._tenants.keep(self._catalogs)
 
     async def get(self, wanted: Sequence[Wanted], *, deadline_s: float) -> list[Got]:
         """As Tier.get, measured."""
@@ -155,11 +175,12 @@ class Depot:
 
     async def put(self, records: Sequence[Record], *, deadline_s: float) -> list[Put]:
         """As Tier.put, after making room. The caller pins in the catalog what the records hang under."""
-        await self._make_room(
-            sum(record_bytes(record.block_bytes, len(record.tokens) // TOKEN_BYTES) for record in records)
-        )
+        allowed = await self._room.make(records)
         with self._io.measure(self.name, "write", self._clock) as measured:
-            answers = await self.tier.put(records, deadline_s=deadline_s)
+            answers = await self.tier.put(list(compress(records, allowed)), deadline_s=deadline_s)
+            if not all(allowed):
+                given = iter(answers)
+                answers = [next(given) if each else Rejected("quota") for each in allowed]
             stored = zip(records, answers, strict=True)
             measured.size_bytes = sum(record.block_bytes for record, answer in stored if isinstance(answer, Stored))
         self._counters.written_bytes[self.name] += measured.size_bytes
@@ -185,38 +206,10 @@ class Depot:
         await self.tier.clear(fingerprint)
         return cleared
 
-    async def _make_room(self, size: int) -> None:
-        """Evict the coldest until `size` bytes more may be live. What may not leave is left: the tier then says no."""
-        if self._unreachable:
-            gone, self._unreachable = self._unreachable, []
-            await self.tier.drop(gone)
-        usage = self.tier.usage()
-        excess = usage.live_bytes + size - usage.live_limit_bytes
-        gone: list[bytes] = []
-        while excess > 0:
-            keys: list[bytes] = []
-            sizes = (record_bytes(each.block_bytes, each.block_tokens) for each in self._catalogs.values() if len(each))
-            smallest = min(sizes, default=0)
-            if not smallest:
-                break
-
-            def evict(catalog: Catalog, count: int, into: list[bytes] = keys) -> int:
-                evicted = catalog.evict(count)
-                into += evicted
-                return len(evicted)
-
-            evict_coldest(list(self._catalogs.values()), -(-excess // smallest), evict)
-            if not keys:
-                break
-            excess -= len(keys) * smallest
-            gone += keys
-        if gone:
-            self._counters.tier_evictions[self.name] += len(gone)
-            await self.tier.drop(gone)
-
     def _catalog(self, fingerprint: bytes, hash_name: str, block_tokens: int, block_bytes: int) -> Catalog:
         known = self._catalogs.get(fingerprint)
         if known is None:
+            owner = self._tenants.owner(fingerprint) if self._tenants is not None else None
             known = self._catalogs[fingerprint] = Catalog(
                 fingerprint,
                 hash_name=hash_name,
@@ -226,6 +219,7 @@ class Depot:
                 clock=self._clock,
                 tier=self.name,
                 watchers=self._watchers,
+                share=owner.nvme if owner is not None else None,
             )
         return known
 

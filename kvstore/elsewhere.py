@@ -12,6 +12,7 @@ from .stats import Counters
 from .tiers import Failed, Got, Tier, Wanted, hit_bytes
 
 NAME = "peer"
+REMOTE = "remote"  # the store of last resort
 MORE = 15  # blocks that a holder may have behind those it is known for
 
 
@@ -56,12 +57,15 @@ class FromPeer:
         io: IoCost,
         counters: Counters,
         clock: Callable[[], float],
+        *,
+        origin: int = 0,
     ) -> None:
+        self.origin = origin
         self._tier = tier
         self._io = io
         self._counters = counters
         self._clock = clock
-        self._first = first
+        self.first = first
         self._keys = list(keys)
         self._above = above
 
@@ -70,13 +74,13 @@ class FromPeer:
 
     @property
     def end(self) -> int:
-        return self._first + len(self._keys)
+        return self.first + len(self._keys)
 
     def keys(self, first: int, end: int) -> list[bytes]:
-        return self._keys[first - self._first : end - self._first]
+        return self._keys[first - self.first : end - self.first]
 
     def above(self, ordinal: int) -> bytes:
-        return self._keys[ordinal - self._first - 1] if ordinal > self._first else self._above
+        return self._keys[ordinal - self.first - 1] if ordinal > self.first else self._above
 
     def retentions(self, first: int, end: int) -> Retentions | None:
         """What the other node was asked is not this one's business."""

@@ -1,6 +1,6 @@
 """The operators' HTTP of one sidecar: /health, /ready, /metrics, /status.json. Read-only, on the store's own loop.
 
-Off unless an address is given.
+Off unless an address is given. Who may see what is the edge's business, security/http.py.
 """
 
 import asyncio
@@ -9,23 +9,27 @@ import socket
 from collections.abc import Callable, Generator, Mapping
 
 import uvicorn
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from .errors import KvterraceError
 from .options import split_host_port
+from .security.http import TRUSTED, CertifiedProtocol, HttpEdge
+from .security.setup import Security
 
 STOP_S = 2.0
+MAX_CONNECTIONS = 256
 
 
 def make_app(
     registry: CollectorRegistry,
-    ready: Callable[[], bool],
+    state: Callable[[], str],
     status_json: Callable[[], str],
     detail: Callable[[], Mapping[str, object]],
 ) -> FastAPI:
-    """The four routes. `ready` turns false as soon as a stop begins; `status_json` is the text of /status.json; what
-    `detail` says goes into the answer of /ready."""
+    """The four routes. `state` says "ready", or what this does instead ("starting", "warming", "draining",
+    "stopping"); `status_json` is the text of /status.json; what
+    `detail` says goes into the answer of /ready to those who are trusted."""
     app = FastAPI(title="kvterrace", docs_url=None, redoc_url=None, openapi_url=None)
 
     # async, though nothing waits: in a worker thread the store would be read from beside its loop.
@@ -34,11 +38,10 @@ def make_app(
         return {"status": "ok"}
 
     @app.get("/ready")
-    async def readiness(response: Response) -> dict[str, object]:  # pyright: ignore[reportUnusedFunction]
-        if ready():
-            return {"status": "ready", **detail()}
-        response.status_code = 503
-        return {"status": "stopping"}
+    async def readiness(request: Request, response: Response) -> dict[str, object]:  # pyright: ignore[reportUnusedFunction]
+        said = state()
+        response.status_code = 200 if said == "ready" else 503
+        return {"status": said, **(detail() if request.scope.get(TRUSTED) else {})}
 
     @app.get("/metrics")
     async def metrics() -> Response:  # pyright: ignore[reportUnusedFunction]
@@ -52,11 +55,25 @@ def make_app(
 
 
 class HttpServer:
-    """Serves `app` on a bound socket within the running loop; leaves the process's signals alone."""
+    """Serves `app` on a bound socket within the running loop; leaves the process's signals alone. security: who is let
+    in, and TLS."""
 
-    def __init__(self, app: FastAPI, address: str) -> None:
+    def __init__(self, app: FastAPI, address: str, security: Security) -> None:
         self._socket = _bind(address)
-        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(
+            HttpEdge(app, security.guard),
+            http=CertifiedProtocol,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=1,
+            limit_concurrency=MAX_CONNECTIONS,
+            proxy_headers=False,  # nobody may say from where they come
+        )
+        config.load()
+        # A certificate is asked for, and verified; who has none may still show a token, or only ask for /health.
+        config.ssl = security.tls.context(optional=True) if security.tls is not None else None
+        self._scheme = "http" if security.tls is None else "https"
         self._server = _QuietServer(config)
         self._task: asyncio.Task[None] | None = None
 
@@ -64,7 +81,7 @@ class HttpServer:
     def url(self) -> str:
         """Where it listens, with the port the system chose."""
         host, port = self._socket.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return f"{self._scheme}://[{host}]:{port}" if ":" in host else f"{self._scheme}://{host}:{port}"
 
     async def start(self) -> None:
         """Begin to accept."""

@@ -95,6 +95,8 @@ class Lander:
             return "cleared" if void else "evicted"
         index, end = space.index, len(fresh) - len(checksums)  # below 0: of blocks that someone else has committed
         index.col("below")[fresh] = source.written
+        if source.origin:
+            index.retain(fresh, origin=source.origin)
         for flight, count in zip(flights, counts, strict=True):
             first, end = end, end + count
             mine = fresh[max(first, 0) : max(end, 0)]
@@ -187,13 +189,19 @@ def _run(flight: Flight) -> list[Flight]:
 def _lands_with(flight: Flight, run: Sequence[Flight]) -> bool:
     if flight.answers is None or flight.stage is Stage.ENDED:
         return False
-    return not run or (flight.lease.void, flight.source.name) == (run[0].lease.void, run[0].source.name)
+    if not run:
+        return True
+    # Prompts may part within a flight: what belongs to the other one lands after it, not with it.
+    follows = flight.first == run[-1].first + len(run[-1].keys)
+    return follows and (flight.lease.void, flight.source.name) == (run[0].lease.void, run[0].source.name)
 
 
 def _patient(run: Sequence[Flight]) -> bool:
     """Whether these had better land with what is still to come behind them."""
     if len(run) >= LAND_TOGETHER or any(flight.goal_of for flight in run):
         return False
+    if any(each.answers is not None and each not in run for flight in run for each in flight.followers):
+        return False  # it has come, and can land only after these
     whole = all(isinstance(answer, Hit) for flight in run for answer in flight.answers or ())
     return whole and (
         run[-1].expects_more

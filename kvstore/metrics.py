@@ -10,7 +10,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from .inflight_metrics import inflight_metrics
 from .stats import NamespaceStats, StoreStats, TierStats
+from .tenants.metrics import TenantCollector
 from .tiers.codec import CodecStats
 from .tiers.nvme.types import DeviceStats
 
@@ -77,6 +79,18 @@ _DEVICE_COUNTERS: tuple[tuple[str, str, Callable[[DeviceStats], float]], ...] = 
     ("device_read_bytes", "Read from the device for blocks.", lambda device: device.read_bytes),
     ("device_errors", "Device calls that failed or took too long.", lambda device: device.errors),
     ("device_corrupt_blocks", "Records found damaged, and dropped.", lambda device: device.corrupt_blocks),
+    ("device_encrypted_blocks", "Records written encrypted.", lambda device: device.encrypted_blocks),
+    ("device_open_failures", "Corrupt records that their key did not open.", lambda device: device.open_failures),
+    (
+        "device_key_missing_blocks",
+        "Records dropped at start, since their key is not there any more.",
+        lambda device: device.key_missing_blocks,
+    ),
+    (
+        "device_clear_dropped_blocks",
+        "Records dropped, since they are in clear and should not be.",
+        lambda device: device.clear_dropped_blocks,
+    ),
 )
 _CODEC: tuple[tuple[str, str, _Family, Callable[[CodecStats], float]], ...] = (
     ("codec_enabled", "1 while blocks are compressed.", GaugeMetricFamily, lambda codec: codec.enabled),
@@ -127,6 +141,7 @@ class StoreCollector(Collector):
             yield gauge
         yield from _of_devices(stats)
         yield from _of_namespaces(stats)
+        yield from inflight_metrics(stats.counters)
 
 
 def _of_devices(stats: StoreStats) -> Iterator[Metric]:
@@ -164,4 +179,5 @@ def make_registry(stats: Callable[[], StoreStats]) -> CollectorRegistry:
     """A registry of its own, with one StoreCollector; no process-wide default is touched."""
     registry = CollectorRegistry()
     registry.register(StoreCollector(stats))
+    registry.register(TenantCollector(lambda: stats().tenants))
     return registry

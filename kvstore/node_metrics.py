@@ -23,6 +23,8 @@ _COUNTERS: tuple[tuple[str, str, Callable[[ClusterCounters], int]], ...] = (
     ("withdrawn_marks", "Marks that were taken back.", lambda counters: counters.withdrawn),
     ("announce_failures", "Batches that Valkey did not take.", lambda counters: counters.announce_failures),
     ("lost", "Times that Valkey went away.", lambda counters: counters.lost),
+    ("claims", "Lookups that made a prompt this node's to compute.", lambda counters: counters.claimed),
+    ("claims_found", "Lookups that found another node computing.", lambda counters: counters.claims_found),
 )
 _LABELLED: tuple[tuple[str, str, str, Callable[[ClusterCounters], Mapping[str, int]]], ...] = (
     ("lookups", "outcome", "Questions who has a prefix, by what came of them.", lambda c: c.lookups),
@@ -50,6 +52,7 @@ class NodeCollector(Collector):
             return
         yield from _of_cluster(node)
         yield from _of_peers(node)
+        yield from _of_handover(node)
 
 
 def _of_cluster(node: Node) -> Iterator[Metric]:
@@ -82,6 +85,23 @@ def _of_peers(node: Node) -> Iterator[Metric]:
     for name, text, number in _BULK:
         yield CounterMetricFamily(prefix + name, text, value=number(node.bulk))
     yield GaugeMetricFamily(prefix + "in_flight_bytes", "Being fetched.", value=node.peers.in_flight_bytes)
+
+
+def _of_handover(node: Node) -> Iterator[Metric]:
+    prefix, warmth, counts = "kvterrace_cluster_", node.stock.warmth(), node.stock.counts
+    yield GaugeMetricFamily(prefix + "hot_bytes", "In DRAM, used within five minutes.", value=warmth.hot_bytes)
+    yield GaugeMetricFamily(
+        prefix + "last_copy_bytes", "In DRAM, and on no other node as far as known.", value=warmth.last_bytes
+    )
+    yield GaugeMetricFamily(
+        prefix + "hot_last_copy_bytes", "Both: what is lost when this node goes undrained.", value=warmth.hot_last_bytes
+    )
+    yield GaugeMetricFamily(prefix + "replica_bytes", "In DRAM, and elsewhere, too.", value=warmth.replica_bytes)
+    yield CounterMetricFamily(
+        prefix + "taken_over_blocks", "From nodes that left, or when this one started.", value=counts.taken_blocks
+    )
+    yield CounterMetricFamily(prefix + "taken_over_bytes", "Of these blocks.", value=counts.taken_bytes)
+    yield _counter(prefix + "refused_paths", "That were not taken over whole.", ["reason"], _one(counts.refused))
 
 
 def _one(numbers: Mapping[str, float]) -> dict[tuple[str, ...], float]:

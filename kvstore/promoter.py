@@ -8,7 +8,7 @@ already, and then its blocks are kept like any others. Used on the store's loop.
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
 
@@ -24,7 +24,7 @@ from .tiers import Failed, Got, Wanted
 log = logging.getLogger(__name__)
 
 FLIGHT_BYTES = 8 << 20
-MAX_READING = 8  # flights at once: more would only queue in the tier, where a request could not overtake a prefetch
+MAX_READING = 8  # flights of a tier at once: more would only queue there, where a request overtakes no prefetch
 READ_DEADLINE_S = 10.0  # of a flight; those who wait have deadlines of their own
 
 
@@ -45,7 +45,7 @@ class Promoter:
         self._bytes = 0
         self._flights: dict[bytes, Flight] = {}  # block key -> what brings it
         self._queues: tuple[deque[Flight], deque[Flight]] = (deque(), deque())  # urgent ones, others
-        self._reading = 0
+        self._reading: Counter[str] = Counter()  # by tier, so that one that hangs keeps no other waiting
         self._tasks: set[asyncio.Task[None]] = set()
         self._lander = Lander(counters, lease_ids, on_end=self._ended, spawn=self._spawn)
 
@@ -63,8 +63,8 @@ class Promoter:
     ) -> tuple[list[Flight], str]:
         """Get blocks `first` (without it, those right behind DRAM's match) .. source.end-1 of `tokens` on their way, by
         `most` new flights at most. behind: what brings the blocks above, if these are not in DRAM. Returns the flights
-        that bring them, in order, each joined until leave(), and "full" when not all are on their way. With `most` they
-        land only after another begin()."""
+        that bring them, in order, each joined until leave(), and why ("full", "quota") if not all are on their way.
+        With `most` they land only after another begin()."""
         start = len(match) if first is None else first
         keys = source.keys(start, source.end)
         flights, at = self._join(keys)
@@ -73,8 +73,8 @@ class Promoter:
         reason = ""
         if at < len(keys):
             previous = flights[-1] if flights else behind
-            fresh = self._launch(space, tokens, match, source, start + at, previous, most)
-            reason = "" if at + sum(len(each.keys) for each in fresh) == len(keys) else "full"
+            fresh, short = self._launch(space, tokens, match, source, start + at, previous, most)
+            reason = "" if at + sum(len(each.keys) for each in fresh) == len(keys) else short
             flights += fresh
             for last in flights[-1:]:
                 last.expects_more = most is not None and reason != ""
@@ -83,6 +83,8 @@ class Promoter:
             if urgent:
                 self._hurry(flight)
         self._pump()
+        for flight in flights:
+            self._lander.settle(flight)  # it may have come, and have waited for one behind it that is not launched now
         return flights, reason
 
     async def wait(self, flights: Sequence[Flight], deadline_s: float) -> str:
@@ -134,10 +136,13 @@ class Promoter:
         return [lease for lease, owner in self._lander.held.items() if owner is space]
 
     def _join(self, keys: Sequence[bytes]) -> tuple[list[Flight], int]:
-        """The flights under way that bring a leading part of these blocks, and how many that is."""
+        """The flights under way that bring a leading part of these blocks, one right behind the other, and how many
+        that is. What is behind a flight that fell short will not land: it is brought anew."""
         flights: list[Flight] = []
         at = 0
         while at < len(keys) and (flight := self._flights.get(keys[at])) is not None:
+            if flight.previous is not flights[-1] if flights else _in_vain(flight):
+                break  # what is behind one that can be joined can be, too
             flights.append(flight)
             while at < len(keys) and self._flights.get(keys[at]) is flight:
                 at += 1
@@ -152,15 +157,16 @@ class Promoter:
         first: int,
         previous: Flight | None,
         most: int | None,
-    ) -> list[Flight]:
-        """Queue flights, `most` at most, for as many of blocks first .. source.end-1 as there is room for."""
+    ) -> tuple[list[Flight], str]:
+        """Queue flights, `most` at most, for as many of blocks first .. source.end-1 as there is room for; if these
+        are not all, "full" or "quota"."""
         slot_bytes = space.size_class.slot_bytes
         step = max(1, FLIGHT_BYTES // slot_bytes)
         wanted = min(source.end - first, (self._max_bytes - self._bytes) // slot_bytes)
         if most is not None:
             wanted = min(wanted, most * step)
         space.pin(match)
-        given = self._room.make(space.size_class, max(wanted, 0))
+        given, short = self._room.make(space, max(wanted, 0))
         flights: list[Flight] = []
         names = space.names_of(tokens, match, first + given)
         for start in range(first, first + given, step):
@@ -180,7 +186,7 @@ class Promoter:
             self._queues[1].append(previous)
             self._bytes += (end - start) * slot_bytes
         space.unpin(match)
-        return flights
+        return flights, short or "full"
 
     def _hurry(self, flight: Flight) -> None:
         if not flight.urgent:
@@ -190,13 +196,14 @@ class Promoter:
                 self._queues[0].append(flight)
 
     def _pump(self) -> None:
-        """Start queued flights while the tier can take them, urgent ones first."""
+        """Start queued flights while their tiers can take them, urgent ones first."""
         for queue in self._queues:
-            while queue and self._reading < MAX_READING:
-                flight = queue.popleft()
-                flight.stage = Stage.READING
-                self._reading += 1
-                self._spawn(self._fly(flight))
+            for flight in list(queue):
+                if self._reading[flight.source.name] < MAX_READING:
+                    queue.remove(flight)
+                    flight.stage = Stage.READING
+                    self._reading[flight.source.name] += 1
+                    self._spawn(self._fly(flight))
 
     async def _fly(self, flight: Flight) -> None:
         try:
@@ -204,7 +211,7 @@ class Promoter:
         except Exception:
             log.exception("the %s tier failed in a way it should not", flight.source.name)
             answers: list[Got] = [Failed("error")] * len(flight.keys)
-        self._reading -= 1
+        self._reading[flight.source.name] -= 1
         self._pump()
         flight.answers = answers
         self._lander.settle(flight)
@@ -218,12 +225,21 @@ class Promoter:
     def _ended(self, flight: Flight) -> None:
         self._bytes -= len(flight.keys) * flight.space.size_class.slot_bytes
         for key in flight.keys:
-            del self._flights[key]
+            if self._flights.get(key) is flight:  # else another one brings it by now
+                del self._flights[key]
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _in_vain(flight: Flight) -> bool:
+    """Whether something above it has fallen short."""
+    before = flight.previous
+    while before is not None and not before.reason:
+        before = before.previous
+    return before is not None
 
 
 def _wanted(flight: Flight) -> list[Wanted]:

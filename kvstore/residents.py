@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ..proto import Namespace, RetentionRange
 from ..radix import TOKEN_BYTES, Match, PrefixIndex, Removals
 from .arena import Arena
+from .computing import Computing
 from .ghosts import Ghosts, traces
 from .lease import ReadLease, WriteLease
 from .placement.cost import CostModel
@@ -21,6 +22,8 @@ from .placement.policies import MakePolicy
 from .retention import retain
 from .slabs import Pages, SizeClass
 from .stats import Counters
+from .tenants.share import Share
+from .tenants.tenants import Companion, Tenant
 from .types import Slots
 from .watch import Watcher, Watchers
 
@@ -45,8 +48,19 @@ class Residents:
         ghosts: Ghosts,
         counters: Counters,
         watchers: Watchers | None = None,
+        tenant: Tenant | None = None,
+        companion: Companion | None = None,
     ) -> None:
         self.namespace = namespace
+        self.tenant = tenant
+        """Whose it is; None in a store without tenants."""
+        self.share: Share | None = tenant.dram if tenant is not None else None
+        self.companion = companion
+        """The shared namespace beside ours, where tenants share heads."""
+        self.held = 0
+        """How many, beside sessions, need this object to stay."""
+        self.slots = 0
+        """That are ours: of blocks, of orphans and under write leases."""
         self.fingerprint = namespace.fingerprint()
         self.size_class = size_class
         self.block_tokens = namespace.layout.block_tokens
@@ -61,10 +75,12 @@ class Residents:
         self.index.column("trace", np.uint64, 0)
         self.index.column("live", np.bool_, False)
         self.index.column("below", np.uint8, ABSENT)
+        self.index.column("remote", np.uint32, ABSENT)  # the uploader's
         self.index.column("prefetched", np.bool_, False)
         self.reads: dict[int, ReadLease] = {}
         self.writes: dict[int, WriteLease] = {}
         self.cost = cost
+        self.computing = Computing(self, counters, clock)
         self.sessions = 0
         self.hit_tokens = 0
         self.miss_tokens = 0
@@ -79,6 +95,16 @@ class Residents:
     @property
     def block_token_bytes(self) -> int:
         return self.block_tokens * TOKEN_BYTES
+
+    @property
+    def users(self) -> int:
+        """Who need this object even when it is empty."""
+        return self.sessions + self.held
+
+    @property
+    def unit_bytes(self) -> int:
+        """What a block takes."""
+        return self.size_class.slot_bytes
 
     @property
     def empty(self) -> bool:
@@ -162,6 +188,7 @@ class Residents:
             names = self.names_of(tokens, match, first + len(slots))[on_way:]
         for name in names:
             self._pending[name] = self._pending.get(name, 0) + 1
+        self._hold(len(slots))
         prefix = tokens[: (first + len(slots)) * self.block_token_bytes]
         lease = WriteLease(lease_id, prefix, match.blocks, first, slots, list(names), retention)
         self.writes[lease_id] = lease
@@ -191,6 +218,8 @@ class Residents:
         retain(self.index, done.blocks, lease.retention)
         self._counters.duplicate_blocks += taken
         self._end_write(lease, lease.slots[:taken])
+        if len(self.computing):
+            self.computing.committed(lease.traces)
         if self._watchers.present and len(fresh):
             self._tell(done.blocks, done.existing, lease.tokens)
         return fresh
@@ -241,11 +270,11 @@ class Residents:
         """Free the slots of a lease that was not committed."""
         self._end_write(lease, lease.slots)
 
-    def evict(self, count: int) -> int:
+    def evict(self, count: int, reason: str = "capacity") -> int:
         """Free up to `count` slots in the policy's order; how many it were."""
         removed = self.index.evict(count)
         if removed:
-            self._retire(removed, "capacity")
+            self._retire(removed, reason)
         return len(removed)
 
     def evict_slab(self, slab: int) -> None:
@@ -259,6 +288,7 @@ class Residents:
     def clear(self) -> int:
         """Remove every block and void what is being written; how many blocks it were."""
         count = len(self.index)
+        self.computing.clear()
         for lease in self.writes.values():
             lease.void = True
         live = self.live()
@@ -317,14 +347,20 @@ class Residents:
         gone = self.index.col("trace")[blocks]
         if self._watchers.present:
             self._watchers.removed("dram", self.fingerprint, self.index.known_keys(removed.blocks))
-        self._ghosts.add(gone, "evicted" if reason in {"capacity", "slab"} else reason)
+        self._ghosts.add(gone, reason if reason in {"corrupt", "cleared"} else "evicted")
         self._free(removed.values[~removed.orphans])
         self._counters.evictions[reason] += len(removed)
         self._counters.evictions_reused[reason] += int(np.count_nonzero(removed.hits))
         self._counters.prefetched_blocks["unused"] += int(self.index.col("prefetched")[blocks].sum())
 
+    def _hold(self, count: int) -> None:
+        self.slots += count
+        if self.share is not None:
+            self.share.used += count * self.size_class.slot_bytes
+
     def _free(self, slots: Pages) -> None:
         if len(slots):
+            self._hold(-len(slots))
             self._arena.free_slots(slots)
             self.size_class.give(slots)
 
@@ -342,3 +378,5 @@ class Residents:
         in_index = pinned & set(live.tolist())
         assert len(in_index) == len(self.index) - self.index.evictable, "pinned blocks and leases differ"
         assert len(pinned) - len(in_index) == self.index.orphans, "orphans and leases differ"
+        self.computing.check()
+        assert self.slots == len(self.index) + self.index.orphans + self.reserved, "slots held are miscounted"

@@ -14,19 +14,21 @@ from .arena import ArenaView
 from .bringing import Bringer, Came
 from .demoter import Demoter
 from .depot import Depot
-from .elsewhere import NAME
+from .elsewhere import NAME, REMOTE
 from .errors import SessionClosed
-from .flight import Flight
+from .events.hbm import Engine, Hbm
+from .prefetching import Prefetches
 from .promoter import Promoter
 from .residents import Residents
 from .room import Room
 from .stats import Counters
-from .types import NO_SLOTS, Acquired, Lookup, Reserved
-
-MAX_PREFETCHES = 256  # of one session, not cancelled yet
+from .turns import Turns
+from .types import NO_SLOTS, Acquired, HbmChange, Lookup, Reserved, Wait
 
 Tap = Callable[[bytes, bytes, int], None]
 """Told of each acquire: fingerprint, packed tokens, tokens of a block."""
+Offer = Callable[[Residents, bytes, Match], None]
+"""Told of blocks that were committed or read."""
 
 
 @dataclass(slots=True)
@@ -36,6 +38,7 @@ class Backlog:
     limit_slots: int
     session_limit_slots: int
     reserved: int = 0
+    draining: bool = False  # nothing new is taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,9 @@ class Shared:
     lease_ids: Iterator[int]
     max_leases: int  # of one session
     on_close: Callable[["Session"], None]
+    hbm: Hbm = field(default_factory=Hbm)
     taps: list[Tap] = field(default_factory=list[Tap])
+    offers: list[Offer] = field(default_factory=list[Offer])
 
 
 class Session:
@@ -68,7 +73,8 @@ class Session:
         self.writes: set[int] = set()
         self._space = space
         self._shared = shared
-        self._prefetches: dict[int, list[Flight]] = {}
+        self._turns = Turns(space.computing, session_id)
+        self._prefetches = Prefetches(space, shared.bringer, shared.promoter)
         self.closed = False
 
     @property
@@ -80,62 +86,76 @@ class Session:
         self._open()
         space, name = self._space, self._shared.depot.name
         match, below = space.index.match(tokens), self._below(tokens)
-        deeper = max(below.tokens - match.tokens, 0)
-        tiers = {tier: count for tier, count in (("dram", match.tokens), (name, deeper)) if count}
-        reason = space.explain(tokens, match, beyond=deeper // space.block_tokens)
-        compute_s = space.cost.compute_s(0, match.tokens + deeper)
+        here = self._shared.bringer.reach(space, tokens, len(match)) * space.block_tokens
+        deeper = max(below.tokens - here, 0)
+        tiers = {tier: count for tier, count in (("dram", here), (name, deeper)) if count}
+        reason = space.explain(tokens, match, beyond=(here + deeper) // space.block_tokens - len(match))
+        compute_s = space.cost.compute_s(0, here + deeper)
         return Lookup(tiers, reason, compute_s, space.cost.load_s(name, self._bytes(deeper)))
 
-    def acquire_now(self, tokens: bytes, *, skip: int, deadline_s: float) -> Acquired | None:
-        """`acquire` when there is nothing to wait for; None, and nothing done, when a lower tier has more."""
+    def acquire_now(self, tokens: bytes, *, skip: int, deadline_s: float, wait: Wait | None = None) -> Acquired | None:
+        """`acquire` when there is nothing to wait for; None, and nothing done, when a lower tier has more, or somebody
+        computes it."""
         self._check_acquire(skip, deadline_s)
         match = self._space.index.match(tokens)
-        below = self._below(tokens)
-        more, why = len(below) > max(len(match), skip), ""
-        if more and deadline_s == 0:
+        below, have = self._below(tokens), max(len(match), skip)
+        more, why = len(below) > have, ""
+        copies = self._shared.bringer.reach(self._space, tokens, have) > have
+        if (more or copies) and deadline_s == 0:
             why = "deadline"
         elif deadline_s > 0 and self._held < self._shared.max_leases:
             bringer = self._shared.bringer
+            if copies:
+                return None
             if more and not bringer.pays(self._space, match, below, skip):
                 why = "slower_to_load"
-            elif more or bringer.asks(self._space, tokens, max(len(match), skip)):
+            elif (
+                more
+                or bringer.asks(self._space, tokens, max(len(match), skip))
+                or self._turns.waits(tokens, match, skip, wait)
+            ):
                 return None
-        return self._grant(tokens, match, below, Came(len(match), len(match), why), skip)
+        return self._grant(tokens, match, below, Came(len(match), len(match), why), skip, wait)
 
-    async def acquire(self, tokens: bytes, *, skip: int, deadline_s: float) -> Acquired:
+    async def acquire(self, tokens: bytes, *, skip: int, deadline_s: float, wait: Wait | None = None) -> Acquired:
         """Lease the longest stored prefix, less its first `skip` blocks.
 
         deadline_s: seconds that bringing blocks up to DRAM may take; 0 = what is there now. One request calls this
-        once: it counts one use of every block found, of the skipped ones too, whose tokens the engine has reused.
+        once: it counts one use of every block found, of the skipped ones too, whose tokens the engine has reused. wait:
+        see StoreClient; as long as the answer is "computing" it counts nothing, and is asked again.
         """
-        given = self.acquire_now(tokens, skip=skip, deadline_s=deadline_s)
+        given = self.acquire_now(tokens, skip=skip, deadline_s=deadline_s, wait=wait)
         if given is not None:
             return given
-        space = self._space
-        async with self._shared.bringer.bring(space, tokens, skip=skip, deadline_s=deadline_s) as came:
+        space, turns = self._space, self._turns
+        if wait is not None and turns.waits(tokens, space.index.match(tokens), skip, wait):
+            wait, took_s = await turns.pause(tokens, space.index.match(tokens), skip, wait, deadline_s)
+            deadline_s = max(0.0, deadline_s - took_s)
             if self.closed:
                 return Acquired(0, skip, NO_SLOTS, {}, "disconnected")
-            return self._grant(tokens, space.index.match(tokens), self._below(tokens), came, skip)
+            given = turns.again(tokens, space.index.match(tokens), skip, wait) or self.acquire_now(
+                tokens, skip=skip, deadline_s=deadline_s, wait=wait
+            )
+            if given is not None:
+                return given
+        claim = (self.id, wait.ticket) if wait is not None and not self._shared.backlog.draining else None
+        async with self._shared.bringer.bring(space, tokens, skip=skip, deadline_s=deadline_s, claim=claim) as came:
+            if self.closed:
+                return Acquired(0, skip, NO_SLOTS, {}, "disconnected")
+            match = space.index.match(tokens)
+            again = turns.again(tokens, match, skip, wait)
+            return again or self._grant(tokens, match, self._below(tokens), came, skip, wait)
 
     def prefetch(self, ticket: int, tokens: bytes, *, skip: int) -> None:
-        """Begin to bring a prefix up where that pays; pins nothing. Beyond MAX_PREFETCHES the oldest is cancelled."""
+        """Begin to bring a prefix up where that pays, from below or from other nodes; pins nothing. Beyond
+        MAX_PREFETCHES the oldest is cancelled."""
         self._open()
-        match, below = self._space.index.match(tokens), self._below(tokens)
-        bringer = self._shared.bringer
-        if ticket in self._prefetches or not bringer.pays(self._space, match, below, skip):
-            return
-        if len(self._prefetches) >= MAX_PREFETCHES:
-            self.cancel_prefetch(next(iter(self._prefetches)))
-        self._prefetches[ticket], _ = self._shared.promoter.begin(
-            self._space, tokens, match, bringer.source(self._space, match, below), urgent=False
-        )
+        self._prefetches.begin(ticket, tokens, skip)
 
     def cancel_prefetch(self, ticket: int) -> None:
         """The request has come, or will not; unknown tickets are ignored."""
         self._open()
-        flights = self._prefetches.pop(ticket, None)
-        if flights is not None:
-            self._shared.promoter.leave(flights)
+        self._prefetches.cancel(ticket)
 
     def retain(self, tokens: bytes, retention: Sequence[RetentionRange]) -> int:
         """Set the retention of stored blocks of a prompt, in whatever tier; how many blocks were named."""
@@ -147,6 +167,17 @@ class Session:
         self._open()
         for first, count, seconds in prefills:
             self._space.cost.observe_prefill(first, count, seconds)
+
+    def hbm(self, changes: Sequence[HbmChange], *, whole: bool) -> None:
+        """What the engine has in its own memory: all of it, or what changed. ValueError for what makes no sense."""
+        self._open()
+        space, owner = self._space, Engine(self.id, self.client)
+        self._shared.hbm.report(owner, space, space.namespace.hash_name, changes, whole=whole)
+
+    def abandon(self, ticket: int) -> None:
+        """The request of that Wait.ticket computes no more of its prompt; unknown tickets are ignored."""
+        self._open()
+        self._space.computing.abandon(self.id, ticket)
 
     def release(self, lease: int, corrupt: Sequence[int] = ()) -> None:
         """End a read lease; unknown ones are ignored. corrupt: positions in its slots; they and what is below them
@@ -172,12 +203,15 @@ class Session:
         if len(match) == end:
             return Reserved(0, (), NO_SLOTS, "present", self.arena)
         if len(match) < start:
+            space.computing.dropped(self.id, tokens, len(match))
             return self._refuse("no_parent", count)
         missing = end - len(match)
         allowed, reason = self._allowed(missing)
         space.pin(match)
-        given = self._shared.room.make(space.size_class, allowed)
-        reason = "full" if given < allowed else reason
+        given, short = self._shared.room.make(space, allowed)
+        reason = short or reason
+        if given < missing:
+            space.computing.dropped(self.id, tokens, len(match) + given)
         if not given:
             space.unpin(match)
             return self._refuse(reason, missing)
@@ -199,7 +233,10 @@ class Session:
         if fresh is None:
             return False
         self._shared.counters.committed_blocks += len(fresh)
-        self._shared.demoter.offer(space, held.tokens, space.index.match(held.tokens))
+        match = space.index.match(held.tokens)
+        self._shared.demoter.offer(space, held.tokens, match)
+        for offer in self._shared.offers:
+            offer(space, held.tokens, match)
         return True
 
     def abort(self, lease: int) -> None:
@@ -207,6 +244,7 @@ class Session:
         self._open()
         if lease in self.writes:
             held = self._space.writes[lease]
+            self._space.computing.dropped(self.id, held.tokens, held.first)
             self._forget_write(lease)
             self._space.end_write(held)
 
@@ -218,9 +256,10 @@ class Session:
             self.abort(lease)
         for lease in list(self.reads):
             self.release(lease)
-        for ticket in list(self._prefetches):
-            self.cancel_prefetch(ticket)
+        self._prefetches.close()
         self.closed = True
+        self._turns.close()
+        self._shared.hbm.end(self.id)
         self._shared.on_close(self)
 
     @property
@@ -242,9 +281,10 @@ class Session:
     def _bytes(self, tokens: int) -> int:
         return tokens // self._space.block_tokens * self._space.namespace.layout.block_bytes
 
-    def _grant(self, tokens: bytes, match: Match, below: Match, came: Came, skip: int) -> Acquired:
+    def _grant(self, tokens: bytes, match: Match, below: Match, came: Came, skip: int, wait: Wait | None) -> Acquired:
         """Count the use of what was found, and lease it."""
         space = self._space
+        self._turns.go(tokens, match, skip, wait, promise=not self._shared.backlog.draining)
         reason = space.explain(tokens, match)
         reason = came.why if reason and came.why else reason
         self._touch(tokens, match, below)
@@ -270,14 +310,18 @@ class Session:
             shared.depot.touch(space.fingerprint, below)
         if shared.depot.present and len(match):
             shared.demoter.offer(space, tokens, match)
+        if len(match):
             shared.counters.prefetched_blocks["used"] += space.take_prefetched(match.blocks)
+        for offer in shared.offers:
+            offer(space, tokens, match)
         for tap in shared.taps:
             tap(space.fingerprint, tokens, space.block_tokens)
 
     def _by_tier(self, first: int, end: int, came: Came) -> dict[str, int]:
         """Tokens by tier of leased blocks first .. end-1."""
-        marks = [max(first, min(mark, end)) for mark in (came.resident, max(came.resident, came.lower), end)]
-        counts = zip(("dram", self._shared.depot.name, NAME), [first, *marks], marks, strict=False)
+        lower = max(came.resident, came.lower)
+        marks = [max(first, min(mark, end)) for mark in (came.resident, lower, max(lower, came.peer), end)]
+        counts = zip(("dram", self._shared.depot.name, NAME, REMOTE), [first, *marks], marks, strict=False)
         return {tier: (stop - start) * self._space.block_tokens for tier, start, stop in counts if stop > start}
 
     def _count_acquire(self, tokens: bytes, tiers: Mapping[str, int], skip: int, reason: str) -> None:
@@ -287,6 +331,9 @@ class Session:
         miss_tokens = max(len(tokens) // space.block_token_bytes - skip, 0) * space.block_tokens - hit_tokens
         space.hit_tokens += hit_tokens
         space.miss_tokens += miss_tokens
+        if space.tenant is not None:
+            space.tenant.hit_tokens += hit_tokens
+            space.tenant.miss_tokens += miss_tokens
         for tier, count in tiers.items():
             counters.hit_tokens[tier] += count
         if miss_tokens:
@@ -295,6 +342,8 @@ class Session:
     def _allowed(self, wanted: int) -> tuple[int, str]:
         """How many slots the bounds leave for this session, and which bound it is when these are fewer."""
         backlog = self._shared.backlog
+        if backlog.draining:
+            return 0, "draining"
         if self._held >= self._shared.max_leases:
             return 0, "busy"
         left = min(backlog.limit_slots - backlog.reserved, backlog.session_limit_slots - self.reserved)

@@ -14,15 +14,18 @@ import logging
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
 from ..proto import Namespace, RetentionRange
 from ..proto import kv_pb2 as pb
-from .arena import ArenaView
+from .arena import ArenaView, arena_name
 from .errors import ArenaError, SessionRefused
+from .events.hbm_frames import pack_hbm
+from .security.credentials import Credentials
 from .service import frames
 from .service.channel import target_of
 from .service.link import Link, LinkBroken, LinkBusy, LinkLimits, LinkTimeout
-from .types import NO_SLOTS, Acquired, Reserved
+from .types import NO_SLOTS, Acquired, HbmChange, Reserved, Wait
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +55,8 @@ class SidecarTimes:
 class SidecarClient:
     """The StoreClient for the sidecar at `address` ("unix:/run/kvterrace.sock" or "host:port").
 
-    ValueError when `address` is neither. `client` names this engine in the sidecar's status and log.
+    ValueError when `address` is neither. `client` names this engine in the sidecar's status and log;
+    `credentials` are shown to it.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class SidecarClient:
         client: str = "",
         times: SidecarTimes | None = None,
         rng: random.Random | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self.namespace = namespace
         self.arena: ArenaView | None = None
@@ -71,6 +76,7 @@ class SidecarClient:
         self._opening = frames.pack_open(namespace, client)
         self._times = times or SidecarTimes()
         self._rng = rng or random.Random()
+        self._credentials = credentials
         self._link: Link | None = None
         self._epoch = 0
         self._supervisor: asyncio.Task[None] | None = None
@@ -109,12 +115,12 @@ class SidecarClient:
         if link is not None:
             await link.close()
 
-    async def acquire(self, tokens: bytes, *, skip: int, deadline_s: float) -> Acquired:
+    async def acquire(self, tokens: bytes, *, skip: int, deadline_s: float, wait: Wait | None = None) -> Acquired:
         """See StoreClient. "deadline" when no answer comes by deadline_s + slack_s."""
         link, arena, epoch = self._link, self.arena, self._epoch
         if link is None or arena is None:
             return Acquired(0, skip, NO_SLOTS, {}, "disconnected")
-        asked = pb.Acquire(tokens=tokens, skip=skip, deadline_s=max(deadline_s, 0.0))
+        asked = pb.Acquire(tokens=tokens, skip=skip, deadline_s=max(deadline_s, 0.0), wait=frames.pack_wait(wait))
         try:
             frame = await link.request(pb.ClientFrame(acquire=asked), asked.deadline_s + self._times.slack_s)
             if not frame.HasField("acquired"):
@@ -176,6 +182,10 @@ class SidecarClient:
         """See StoreClient."""
         self._post(pb.ClientFrame(prefetch=pb.Prefetch(ticket=ticket, tokens=tokens, skip=skip)))
 
+    async def abandon(self, ticket: int) -> None:
+        """See StoreClient."""
+        self._post(pb.ClientFrame(abandon=pb.Abandon(ticket=ticket)))
+
     async def cancel_prefetch(self, ticket: int) -> None:
         """See StoreClient."""
         self._post(pb.ClientFrame(cancel_prefetch=pb.CancelPrefetch(ticket=ticket)))
@@ -184,6 +194,10 @@ class SidecarClient:
         """See StoreClient."""
         rows = [pb.Prefill(first=first, tokens=count, seconds=seconds) for first, count, seconds in prefills]
         self._post(pb.ClientFrame(observe=pb.Observe(prefills=rows)))
+
+    async def hbm(self, changes: Sequence[HbmChange], *, whole: bool) -> None:
+        """See StoreClient."""
+        self._post(pb.ClientFrame(hbm=pack_hbm(changes, whole=whole)))
 
     def _post(self, frame: pb.ClientFrame) -> None:
         if self._link is not None:
@@ -236,7 +250,14 @@ class SidecarClient:
 
     async def _connect(self) -> None:
         """Open a session and attach its arena, or set `refused`. LinkBroken, ArenaError."""
-        link = await Link.open(self._address, self._opening, self._times.link)
+        link = await Link.open(self._address, self._opening, self._times.link, self._credentials)
+        if isinstance(link, pb.Refused) and (older := _older_version(link)) is not None:
+            opening = pb.Open()
+            opening.CopyFrom(self._opening)
+            opening.wire_version = older
+            link = await Link.open(self._address, opening, self._times.link)
+        if isinstance(link, pb.Refused) and link.field == "draining":
+            raise LinkBroken(link.message)  # another takes its place soon: nothing that a configuration would change
         if isinstance(link, pb.Refused):
             self.refused = SessionRefused(link.field, link.message, ours=link.ours, theirs=link.theirs)
             return
@@ -244,7 +265,7 @@ class SidecarClient:
         layout, opened = self.namespace.layout, link.opened
         try:
             arena = ArenaView.attach(
-                opened.arena_path,
+                _arena_path(opened),
                 block_bytes=layout.block_bytes,
                 slot_bytes=layout.slot_bytes,
                 boot_id=opened.boot_id,
@@ -268,6 +289,21 @@ class SidecarClient:
         if said != self._said:
             self._said = said
             log.log(level, said)
+
+
+def _older_version(refused: pb.Refused) -> int | None:
+    """The version that a sidecar which does not speak ours says it speaks, if this program speaks that."""
+    said = refused.ours if refused.field == "wire_version" and refused.ours.isdecimal() else ""
+    older = int(said[:9] or 0)
+    return older if frames.MIN_WIRE_VERSION <= older < frames.WIRE_VERSION else None
+
+
+def _arena_path(opened: pb.Opened) -> str:
+    """What the server says, if it can be an arena's: it may not make this process open any file it likes."""
+    path = PurePosixPath(opened.arena_path)
+    if not path.is_absolute() or ".." in path.parts or path.name != arena_name(opened.boot_id):
+        raise ArenaError(f"{opened.arena_path[:200]!r} is not where an arena of that sidecar can be")
+    return str(path)
 
 
 def _lease_of(epoch: int, lease: int) -> int:

@@ -30,6 +30,11 @@ class Source(Protocol):
         """What the column `below` says of a block that came from here: ABSENT, or WRITTEN if NVMe has it."""
         ...
 
+    @property
+    def origin(self) -> int:
+        """What Replicas calls the node that has these blocks and keeps them; 0: there is none."""
+        ...
+
     def keys(self, first: int, end: int) -> list[bytes]:
         """Of blocks first .. end-1."""
         ...
@@ -74,6 +79,8 @@ class FromDepot:
         self._above = catalog.parent_key(below, first)
         self._retentions = catalog.index.retention(self._blocks)
         self._exclusive = exclusive
+
+    origin = 0
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ from collections import Counter
 from copy import deepcopy
 from dataclasses import dataclass, field
 
+from .tenants.tenants import TenantStats
 from .tiers.codec import CodecStats
 from .tiers.nvme.types import DeviceStats
 
@@ -20,12 +21,15 @@ class Counters:
     """Counted where things happen.
 
     hit_tokens by tier: tokens leased to readers. miss_tokens by reason: tokens of full blocks asked for and not
-    found. evictions by reason ("capacity", "slab": its slab went to another size, "corrupt", "cleared"), in blocks,
-    and evictions_reused: those of them that had been read at least once. dropped_saves by reason, in blocks.
-    duplicate_blocks: committed after someone else had committed the same. Between tiers, in blocks: promoted and
+    found. evictions by reason ("capacity", "quota": of its tenant, "slab": its slab went to another size, "corrupt",
+    "cleared"), in blocks, and evictions_reused: those of them that had been read at least once. dropped_saves by
+    reason, in blocks. duplicate_blocks: committed after someone else had committed the same. Between tiers, in blocks: promoted and
     demoted by the lower tier, dropped_demotions (not written below) and failed_loads by reason, tier_evictions by tier;
     prefetched_blocks "used" by a request, or "unused" when they left. read_bytes and written_bytes by lower tier.
     saved_s: seconds that computing what was leased would have taken, less what loading it took, by the cost model.
+    inflight, of requests and what others were computing: marks made, broken ones (nothing came of them), waits by
+    outcome ("loaded", "owner_gone", "too_slow", "cheaper_to_compute"), the seconds of all waits, and the tokens that
+    came meanwhile.
     """
 
     hit_tokens: Counter[str] = field(default_factory=_counter)
@@ -41,12 +45,17 @@ class Counters:
     prefetched_blocks: Counter[str] = field(default_factory=_counter)
     read_bytes: Counter[str] = field(default_factory=_counter)
     written_bytes: Counter[str] = field(default_factory=_counter)
+    inflight_waits: Counter[str] = field(default_factory=_counter)
     committed_blocks: int = 0
     duplicate_blocks: int = 0
     checksum_failures: int = 0
     acquires: int = 0
     sessions_opened: int = 0
     saved_s: float = 0.0
+    inflight_marks: int = 0
+    inflight_broken: int = 0
+    inflight_tokens: int = 0
+    inflight_wait_s: float = 0.0
 
     def copy(self) -> "Counters":
         """As they are now."""
@@ -75,7 +84,7 @@ class TierStats:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceStats:
-    """One namespace. bytes: of slots its visible blocks take."""
+    """One namespace. bytes: of slots its visible blocks take. tenant: whose it is, "" = the default one's."""
 
     fingerprint: bytes
     label: str
@@ -85,6 +94,7 @@ class NamespaceStats:
     hit_tokens: int
     miss_tokens: int
     sessions: int
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +116,4 @@ class StoreStats:
     namespaces: tuple[NamespaceStats, ...]
     sessions: tuple[SessionStats, ...]
     counters: Counters
+    tenants: tuple[TenantStats, ...] = ()

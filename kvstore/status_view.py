@@ -1,7 +1,7 @@
 """A sidecar's status for people (rich tables) and for programs (JSON)."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from google.protobuf.message import Message
@@ -29,12 +29,20 @@ def status_tables(reply: pb.StatusReply) -> Iterator[Table | Text]:
     devices = [device for tier in reply.tiers for device in tier.devices]
     if devices:
         yield _devices(devices)
+        yield from _keys(devices)
     spaces = _table("namespaces", "namespace", "label", "blocks", "bytes", "hit tokens", "miss tokens", "sessions")
     for space in reply.namespaces:
         counts = (space.hit_tokens, space.miss_tokens, space.sessions)
         name = space.fingerprint.hex()[:SHORT_FINGERPRINT]
         spaces.add_row(name, space.label, f"{space.blocks:,}", format_bytes(space.bytes), *(f"{n:,}" for n in counts))
     yield spaces
+    if reply.tenants:
+        yield _tenants(reply.tenants)
+    if reply.HasField("cluster"):
+        yield from _cluster(reply.cluster)
+    if reply.HasField("drain"):
+        said = reply.drain
+        yield Text(f"draining: {said.phase}, {said.handed_blocks:,} blocks handed over, {said.waiting_blocks:,} to go")
     for title, unit, column in (
         ("misses", "tokens", reply.counters.miss_tokens),
         ("evictions", "blocks", reply.counters.evictions),
@@ -50,6 +58,42 @@ def status_tables(reply: pb.StatusReply) -> Iterator[Table | Text]:
         yield Text(f"checksum failures: {reply.counters.checksum_failures:,}")
 
 
+def _tenants(tenants: Sequence[pb.TenantStatus]) -> Table:
+    table = _table("tenants", "tenant", "tier", "used", "quota", "floor", "hit tokens", "miss tokens")
+    for tenant in tenants:
+        counts = f"{tenant.hit_tokens:,}", f"{tenant.miss_tokens:,}"
+        for tier, used in sorted(tenant.used_bytes.items()):
+            quota = f"{tier}_quota"
+            limit = format_bytes(getattr(tenant, quota)) if tenant.HasField(quota) else "-"
+            floor = format_bytes(getattr(tenant, f"{tier}_floor"))
+            table.add_row(tenant.name or "default", tier, format_bytes(used), limit, floor, *counts)
+            counts = "", ""
+    return table
+
+
+def _cluster(cluster: pb.ClusterStatus) -> Iterator[Table | Text]:
+    state = "connected" if cluster.connected else "without Valkey"
+    joined = "" if cluster.joined else ", not a member"
+    yield Text(
+        f"cluster {cluster.name} at {cluster.valkey}: {state}{joined}, {cluster.marks:,} marks, "
+        f"{cluster.backlog:,} not announced"
+    )
+    yield Text(
+        f"replicas {format_bytes(cluster.replica_bytes)}; used lately {format_bytes(cluster.hot_bytes)}, "
+        f"of it nowhere else {format_bytes(cluster.hot_last_bytes)}"
+    )
+    if cluster.last_error:
+        yield Text(f"last trouble: {cluster.last_error}")
+    if cluster.warming:
+        yield Text(f"warming: {cluster.warming}")
+    members = _table("members", "node", "address", "epoch", "version", "state")
+    for each in sorted(cluster.members, key=lambda member: member.node):
+        mine = "this one" if each.node == cluster.node else each.state or "ok"
+        version = f"{each.package_version} (wire {each.wire_version})"
+        members.add_row(each.node, each.grpc, each.epoch.hex()[:8], version, f"{mine}{', draining' * each.draining}")
+    yield members
+
+
 def _devices(devices: list[pb.DeviceStatus]) -> Table:
     table = _table("nvme paths", "path", "state", "on disk", "of", "live", "written", "of it moved", "errors")
     for device in devices:
@@ -57,6 +101,20 @@ def _devices(devices: list[pb.DeviceStatus]) -> Table:
         sizes = (device.used_bytes, device.capacity_bytes, device.live_bytes, device.written_bytes, moved)
         table.add_row(device.path, device.state, *map(format_bytes, sizes), f"{device.errors:,}")
     return table
+
+
+def _keys(devices: list[pb.DeviceStatus]) -> Iterator[Text]:
+    """What encryption at rest did; nothing where there is none."""
+    for device in devices:
+        counts = {
+            "written": device.encrypted_blocks,
+            "not opened by their key": device.open_failures,
+            "dropped, key missing": device.key_missing_blocks,
+            "dropped, in clear": device.clear_dropped_blocks,
+        }
+        if any(counts.values()):
+            said = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
+            yield Text(f"{device.path} encrypted (blocks): {said}")
 
 
 def format_bytes(size: int) -> str:
@@ -73,7 +131,7 @@ def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left")
     for column in columns:
         table.add_column(
-            column, justify="left" if column in ("tier", "namespace", "label", "path", "state") else "right"
+            column, justify="left" if column in ("tier", "namespace", "label", "path", "state", "tenant") else "right"
         )
     return table
 

@@ -8,37 +8,46 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..proto import Namespace, Retention
-from ..radix import HASH_BYTES, PrefixIndex
+from ..radix import PrefixIndex
 from .arena import Arena
 from .bringing import Bringer
 from .demoter import Demoter
 from .depot import Depot, LowerTier
 from .elsewhere import Elsewhere
 from .errors import SessionRefused
+from .events.hbm import Hbm
+from .following import Progress
 from .ghosts import DEFAULT_ENTRIES, Ghosts
+from .handover.stock import Stock
 from .lending import Lending, Loan
+from .opening import refuse_geometry, refuse_identity
 from .placement.admission import Admission, AdmitAll
-from .placement.cost import CostModel, IoCost, TierCost
+from .placement.cost import CostModel, IoCost
 from .placement.policies import MakePolicy, make_policy
 from .promoter import Promoter
+from .recount import check_leases, check_slots
+from .remote import Attached, LastResort, Remote, Uploader
 from .residents import Residents
 from .room import Room
+from .scores import Holdings
 from .session import Backlog, Session, Shared, Tap
 from .slabs import TARGET_SLAB_BYTES, SlabPool
-from .stats import Counters, NamespaceStats, SessionStats, StoreStats, TierStats
+from .stats import Counters, SessionStats, StoreStats, TierStats
+from .tenants.sharing import Sharing
+from .tenants.tenancy import Tenancy
+from .tenants.tenants import Tenant, Tenants, salted
+from .tier_stats import depot_stats, namespace_stats
 from .tiers import NullTier
 from .tiers.nvme.types import Inventory
 from .watch import Watcher, Watchers
-
-# All of one model's blocks have the same geometry, whatever the tenant, the adapter or the engine.
-_GEOMETRY = ("kv_heads", "layers", "planes", "head_dim")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +79,7 @@ class Store:
     max_sessions:              sessions open at once; one more is refused.
     slab_bytes:                wanted size of the pieces in which sizes of slots share the arena; bounds a slot.
     ghost_entries:             evicted blocks remembered to explain a miss; a power of two, nine bytes each.
+    tenants:                   who shares the store; None: nobody does.
     """
 
     def __init__(  # noqa: PLR0913  (each is a bound of its own)
@@ -85,6 +95,7 @@ class Store:
         max_sessions: int = 1024,
         slab_bytes: int = TARGET_SLAB_BYTES,
         ghost_entries: int = DEFAULT_ENTRIES,
+        tenants: Tenants | None = None,
     ) -> None:
         self.arena = arena
         self._policy = policy or make_policy()
@@ -98,8 +109,10 @@ class Store:
         self._counters = Counters()
         self._io = IoCost()
         self._watchers = Watchers()
+        self.remote = Attached()
         below = below or Below()
-        room, lease_ids = Room(self._pool, self._spaces, clock), itertools.count(1)
+        room = Room(self._pool, self._spaces, clock, tenants=tenants is not None)
+        lease_ids = itertools.count(1)
         self._depot = Depot(
             below.tier,
             policy=self._policy,
@@ -108,11 +121,20 @@ class Store:
             io=self._io,
             watchers=self._watchers,
             clock=clock,
+            tenants=tenants,
         )
         self._depot.load(below.inventory)
+        self.tenancy = Tenancy(tenants, self._spaces, self._depot)
+        self.holdings = Holdings(self._spaces, self._depot, Hbm(clock))
         in_flight_bytes = int(arena.capacity_bytes * below.in_flight_share)
         self._promoter = Promoter(room, self._counters, lease_ids, max_bytes=in_flight_bytes)
         self._bringer = Bringer(self._depot, self._promoter, self._counters, self._io, clock, exclusive=below.exclusive)
+        self._sharing: Sharing | None = None
+        if tenants is not None and tenants.heads:
+            make = partial(self._space, tenant=tenants.shared)
+            self._sharing = Sharing(tenants, self._spaces, make, self._depot, self._promoter, lease_ids)
+            self._bringer.sharing = self._sharing
+        self.progress = Progress(self._spaces).progress
         self._lending = Lending(self._spaces, self._bringer, lease_ids)
         self._demoter = Demoter(
             self._depot,
@@ -123,32 +145,46 @@ class Store:
             max_bytes=int(arena.capacity_bytes * below.backlog_share),
             exclusive=below.exclusive,
         )
+        backlog = Backlog(max_backlog_slots, max_session_backlog_slots)
+        self.stock = Stock(self._spaces, self._space_of, self._bringer, self._depot, backlog, self._pool, clock)
         self._shared = Shared(
             room=room,
             depot=self._depot,
             promoter=self._promoter,
             demoter=self._demoter,
-            backlog=Backlog(max_backlog_slots, max_session_backlog_slots),
+            backlog=backlog,
             counters=self._counters,
             lease_ids=lease_ids,
             max_leases=max_session_leases,
             bringer=self._bringer,
             on_close=self._session_closed,
+            hbm=self.holdings.hbm,
         )
+        if self._sharing is not None:
+            self._shared.offers.append(self._sharing.offer)
 
-    def open_session(self, namespace: Namespace, *, client: str, fingerprint: bytes | None = None) -> Session:
+    def open_session(
+        self, namespace: Namespace, *, client: str, fingerprint: bytes | None = None, tenant: str = ""
+    ) -> Session:
         """A new session on a namespace.
 
         client: who, for people. fingerprint: what the client derives from the namespace, b"" or None = it did not say.
-        SessionRefused names the field: "hash_name" (no such algorithm), "fingerprint" (the client derives another),
+        tenant: whose the blocks are; its salt is added here. SessionRefused names the field: "hash_name" (no such
+        algorithm), "fingerprint" (the client derives another),
         "kv_heads", "layers", "planes" or "head_dim" (the same weights are known here with another), "slot_bytes" (too
-        large for this store), "sessions" (too many).
+        large for this store), "sessions" (too many), "tenant" (none of that name).
         """
-        self._refuse_identity(namespace, fingerprint)
+        self.stock.refuse_when_draining()
+        owner = self.tenancy.named(tenant)
+        refuse_identity(namespace, fingerprint)
+        namespace = salted(namespace, owner) if owner is not None else namespace
+        refuse_geometry(namespace, (space.namespace for space in self._spaces.values()))
         if len(self._sessions) >= self._max_sessions:
             raise SessionRefused("sessions", f"this store has its {self._max_sessions} sessions open already")
-        space = self._space(namespace)
+        space = self._space(namespace, owner)
         space.sessions += 1
+        if owner is not None:
+            owner.sessions += 1
         layout = namespace.layout
         view = self.arena.view(layout.block_bytes, layout.slot_bytes)
         session = Session(next(self._session_ids), client, space, view, self._shared)
@@ -162,8 +198,13 @@ class Store:
         spaces = [space for space in self._spaces.values() if fingerprint in (None, space.fingerprint)]
         cleared = sum(space.clear() for space in spaces)
         below = await self._depot.clear(fingerprint)
+        await self.remote.clear(fingerprint)
         self._drop_empty()
         return max(cleared, below)
+
+    async def clear_tenant(self, name: str) -> int:
+        """As clear, all namespaces of one tenant. SessionRefused for one that was never here."""
+        return await self.tenancy.clear(name, self.clear)
 
     def retain(self, fingerprint: bytes, tokens: bytes, wish: Retention, fields: Sequence[str]) -> int:
         """Set these fields ("priority", "ttl_s", "pinned") of the retention of a prefix, or of a whole namespace when
@@ -190,8 +231,10 @@ class Store:
             async with asyncio.timeout_at(end):
                 await self._demoter.flush()
                 await self._depot.rewriter.settled()
+                await self.remote.flush()
         except TimeoutError:
-            return max(self._demoter.pending_blocks + self._depot.rewriter.pending_blocks, 1)
+            pending = self._demoter.pending_blocks + self._depot.rewriter.pending_blocks + self.remote.pending_blocks
+            return max(pending, 1)
         done = await self._depot.tier.flush(deadline_s=max(end - loop.time(), 0.0))
         return 0 if done else 1
 
@@ -209,6 +252,14 @@ class Store:
     def join(self, elsewhere: Elsewhere | None) -> None:
         """Ask these other nodes for what no tier here has, from now on; None: nobody."""
         self._bringer.elsewhere = elsewhere
+
+    def attach_remote(self, remote: Remote) -> None:
+        """Ask this store of last resort after all others, and write to it, from now on; stop() closes it."""
+        lease_ids, max_bytes = self._shared.lease_ids, int(self.arena.capacity_bytes * remote.backlog_share)
+        uploader = Uploader(remote, self._counters, self._io, lease_ids, self._clock, max_bytes=max_bytes)
+        self.remote.uploader = uploader
+        self._bringer.remote = LastResort(remote, self._io, self._counters, self._clock, uploader.saw)
+        self._shared.offers.append(uploader.offer)
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Tell it of every block that is here, and from now on of each that comes or goes, until what this returns is
@@ -233,40 +284,26 @@ class Store:
             pinned_blocks=sum(each.index.pinned for each in spaces),
         )
         return StoreStats(
-            tiers=(dram, *self._lower_stats()),
-            namespaces=tuple(_namespace_stats(space) for space in spaces),
+            tiers=(dram, *depot_stats(self._depot, self._io, self._demoter.pending_bytes), *self.remote.stats()),
+            namespaces=tuple(namespace_stats(space) for space in spaces),
             sessions=tuple(
                 SessionStats(each.id, each.client, each.fingerprint, len(each.reads), each.reserved)
                 for each in self._sessions.values()
             ),
             counters=self._counters.copy(),
+            tenants=self.tenancy.stats(),
         )
 
     def check(self) -> None:
         """AssertionError unless a recount of everything agrees. O(blocks), for tests and debugging."""
-        self._pool.check()
-        for size_class in self._pool.classes():
-            spaces = [space for space in self._spaces.values() if space.size_class is size_class]
-            counted = sum(space.index.evictable + space.pinned + space.reserved for space in spaces)
-            assert counted == size_class.used, "evictable, leased and reserved slots are not all used slots"
-            owners = [slot for space in spaces for slot in space.owned_slots()]
-            assert len(owners) == len(set(owners)) == size_class.used, "a slot has two owners, or none"
-            assert self._pool.used_pages[owners].all(), "a slot that someone owns is free"
-        for space in self._spaces.values():
-            space.check()
-            sessions = [each for each in self._sessions.values() if each.fingerprint == space.fingerprint]
-            assert space.sessions == len(sessions), "sessions of a namespace are miscounted"
-            owners = (self._promoter, self._demoter, self._lending)
-            ours = [lease for owner in owners for lease in owner.leases(space)]
-            held = sorted([*ours, *(lease for each in sessions for lease in (*each.reads, *each.writes))])
-            assert held == sorted([*space.reads, *space.writes]), "a lease without its holder"
-            for each in sessions:
-                reserved = sum(len(space.writes[lease].slots) for lease in each.writes)
-                assert reserved == each.reserved, "a session's reserved slots are miscounted"
-        backlog = self._shared.backlog
-        assert backlog.reserved == sum(each.reserved for each in self._sessions.values()), "the backlog is miscounted"
-        assert backlog.reserved <= backlog.limit_slots, "the backlog is above its limit"
+        spaces, sessions = list(self._spaces.values()), list(self._sessions.values())
+        check_slots(self._pool, spaces)
+        copies = [self._sharing.copies] if self._sharing is not None else []
+        holders = [self._promoter, self._demoter, self._lending, self.remote, *copies]
+        check_leases(spaces, sessions, holders, self._shared.backlog)
         self._depot.check()
+        self.tenancy.check()
+        self.stock.check()
 
     async def stop(self, deadline_s: float) -> None:
         """End all sessions, write what the lower tier lacks and sync it, each within deadline_s, and close the tier.
@@ -278,6 +315,8 @@ class Store:
                 for space in list(self._spaces.values()):
                     await self._demoter.write_out(space)
         await self.flush(deadline_s)
+        await self.remote.stop()
+        await self._bringer.following.close()
         self._demoter.close()
         self._promoter.close()
         self._depot.rewriter.close()
@@ -289,55 +328,12 @@ class Store:
             session.close()
         self.arena.close()
 
-    def _lower_stats(self) -> Iterator[TierStats]:
-        depot = self._depot
-        if not depot.present:
-            return
-        usage, cost = depot.tier.usage(), self._io.tiers("read").get(depot.name, TierCost())
-        yield TierStats(
-            name=depot.name,
-            capacity_bytes=usage.capacity_bytes,
-            used_bytes=usage.used_bytes,
-            leased_bytes=0,
-            reserved_bytes=self._demoter.pending_bytes,
-            blocks=usage.blocks,
-            pinned_blocks=sum(each.index.pinned for each in depot.catalogs()),
-            devices=tuple(depot.tier.devices()),
-            codec=depot.tier.codec(),
-            latency_s=cost.latency_s,
-            bytes_per_s=cost.bytes_per_s,
-        )
+    def _space_of(self, namespace: Namespace, tenant: str) -> Residents:
+        """A namespace that another node hands over without a salt, as that tenant's."""
+        owner = self.tenancy.handed(tenant)
+        return self._space(salted(namespace, owner) if owner is not None else namespace, owner)
 
-    def _refuse_identity(self, namespace: Namespace, fingerprint: bytes | None) -> None:
-        if namespace.hash_name not in HASH_BYTES:
-            known = ", ".join(sorted(HASH_BYTES))
-            raise SessionRefused(
-                "hash_name", f"no block hash of that name; there are {known}", theirs=namespace.hash_name
-            )
-        ours = namespace.fingerprint()
-        if fingerprint and fingerprint != ours:
-            raise SessionRefused(
-                "fingerprint",
-                "the client derives another fingerprint from the same namespace: its version does not fit this store's",
-                ours=ours.hex(),
-                theirs=fingerprint.hex(),
-            )
-        for space in self._spaces.values():
-            known = space.namespace
-            if known.weights_digest != namespace.weights_digest:
-                continue
-            for name in known.diff(namespace):
-                # Pipeline stages hold different ranges of layers, and may hold different numbers of them.
-                if name in _GEOMETRY and (name != "layers" or known.first_layer == namespace.first_layer):
-                    theirs, here = getattr(namespace.layout, name), getattr(known.layout, name)
-                    raise SessionRefused(
-                        name,
-                        f"these weights are known here with {name} {here}, not {theirs}",
-                        ours=str(here),
-                        theirs=str(theirs),
-                    )
-
-    def _space(self, namespace: Namespace) -> Residents:
+    def _space(self, namespace: Namespace, tenant: Tenant | None) -> Residents:
         fingerprint = namespace.fingerprint()
         if fingerprint not in self._spaces:
             try:
@@ -354,7 +350,10 @@ class Store:
                 ghosts=self._ghosts,
                 counters=self._counters,
                 watchers=self._watchers,
+                tenant=tenant,
+                companion=self.tenancy.companion(namespace, tenant),
             )
+            self._depot.claim(self._spaces[fingerprint])
         return self._spaces[fingerprint]
 
     def _block_cost(self, fingerprint: bytes, ordinal: int) -> float:
@@ -363,12 +362,15 @@ class Store:
 
     def _session_closed(self, session: Session) -> None:
         del self._sessions[session.id]
-        self._spaces[session.fingerprint].sessions -= 1
+        space = self._spaces[session.fingerprint]
+        space.sessions -= 1
+        if space.tenant is not None:
+            space.tenant.sessions -= 1
         self._drop_empty()
 
     def _drop_empty(self) -> None:
         """Forget namespaces with neither session nor block, so that what comes and goes costs nothing for ever."""
-        for fingerprint in [key for key, space in self._spaces.items() if not space.sessions and space.empty]:
+        for fingerprint in [key for key, space in self._spaces.items() if not space.users and space.empty]:
             del self._spaces[fingerprint]
         self._depot.drop_empty(self._spaces.keys())
 
@@ -376,16 +378,3 @@ class Store:
 def _blocks(index: PrefixIndex, tokens: bytes) -> NDArray[np.int32]:
     """Of a prefix, or all when there are no tokens."""
     return index.match(tokens).blocks if tokens else np.fromiter(index.iterate(), dtype=np.int32, count=len(index))
-
-
-def _namespace_stats(space: Residents) -> NamespaceStats:
-    return NamespaceStats(
-        fingerprint=space.fingerprint,
-        label=space.namespace.label,
-        slot_bytes=space.size_class.slot_bytes,
-        blocks=len(space.index),
-        bytes=len(space.index) * space.size_class.slot_bytes,
-        hit_tokens=space.hit_tokens,
-        miss_tokens=space.miss_tokens,
-        sessions=space.sessions,
-    )

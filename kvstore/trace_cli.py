@@ -22,8 +22,9 @@ from .errors import KvterraceError
 from .options import default_uds, parse_size
 from .placement.admission import ADMISSIONS
 from .placement.policies import DEFAULT_POLICY, POLICY_NAMES, make_policy
+from .security.flags import ClientTyper
 from .service.admin import NoSidecar, fetch_status
-from .service.channel import open_channel
+from .service.channel import Address, open_channel
 from .service.stub import trace_call
 from .sim.capacity import Capacity, parse_capacity, parse_nvme_capacity
 from .sim.capture import Captured, capture, open_out
@@ -64,7 +65,7 @@ DramSpeedOption = Annotated[str, typer.Option("--dram-bytes-per-s", help="Speed 
 NvmeSpeedOption = Annotated[str, typer.Option("--nvme-bytes-per-s", help="Speed of loading from NVMe.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-trace_app = typer.Typer(
+trace_app = ClientTyper(
     name="trace",
     help="Replay request traces, size a cache by them, capture them.",
     no_args_is_help=True,
@@ -155,7 +156,7 @@ def capture_command(
             _fail("capture", ended, 1)
 
 
-async def _capture(address: str, out: Path, seconds: float | None, requests: int | None) -> tuple[Captured, str]:
+async def _capture(address: Address, out: Path, seconds: float | None, requests: int | None) -> tuple[Captured, str]:
     """What was captured, and how the stream failed, if it did. NoSidecar before anything is written."""
     done, loop = Captured(), asyncio.get_running_loop()
     await fetch_status(address, check=False, timeout_s=CALL_TIMEOUT_S)

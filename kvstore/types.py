@@ -72,6 +72,17 @@ class Slots(Sequence[SlotRef]):
 NO_SLOTS = Slots(np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0, np.uint64))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class HbmChange:
+    """Blocks that came into an engine's own cache, or left it. numbers: uint32, the engine's for a block until it
+    leaves. tokens: packed, of blocks that came, which lie in a row below `parent` (its number; -1: a first block); none
+    of blocks that left."""
+
+    numbers: NDArray[np.uint32]
+    tokens: bytes = b""
+    parent: int = -1
+
+
 @dataclass(frozen=True, slots=True)
 class Lookup:
     """What a look-up found: tokens by tier, and why the first full block beyond was not found ("" = all were).
@@ -87,6 +98,22 @@ class Lookup:
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """How one request has waited so far for others who compute what it needs; made by the store, given back with the
+    next try.
+
+    ticket: the client's number for the request, for abandon(). waited_s: all told; had: blocks that were there when it
+    began to wait, until: those it waits for, both 0 before. expected_s: until they may be there.
+    """
+
+    ticket: int = 0
+    waited_s: float = 0.0
+    had: int = 0
+    until: int = 0
+    expected_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Acquired:
     """A read lease on consecutive blocks.
 
@@ -98,9 +125,11 @@ class Acquired:
     reason: why the block behind the last one is not there: "" (all full blocks asked for are given), "never_seen",
             "evicted", "corrupt", "cleared", "not_committed" (someone is writing it now), "deadline",
             "slower_to_load" (it is in a lower tier, and computing it takes less), "full" (no room to bring it up),
-            "io" and "breaker" (the device failed, or is out of use), "busy" (too many leases held),
-            "disconnected", "error".
+            "quota" (none within the tenant's), "io" and "breaker" (the device failed, or is out of use), "busy" (too
+            many leases held), "disconnected", "error".
     compute_s: seconds that computing these tokens would take, as engines report; 0 = not known.
+    wait:   with reason "computing": somebody else computes more of it, and waiting is worth it. Nothing is leased;
+            acquire again with it. None otherwise.
     """
 
     lease: int
@@ -110,6 +139,7 @@ class Acquired:
     reason: str
     arena: ArenaView | None = None
     compute_s: float = 0.0
+    wait: Wait | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +150,10 @@ class Reserved:
     blocks: ordinals to write, consecutive: those asked for, without the leading ones that are already present.
     slots:  where, in the same order; as far as possible consecutive in the arena.
     reason: "" (all missing blocks are given), "present" (none is missing), "full" (no room that may be evicted),
-            "backlog" (too many slots reserved and not committed), "no_parent" (a block before `start` is missing),
-            "busy", "disconnected", "error". With "full" and "backlog" the first of the blocks may still be given:
-            a non-zero lease must be committed or aborted whatever the reason.
+            "quota" (the tenant's leaves none, and its own blocks may not go), "backlog" (too many slots reserved and
+            not committed), "no_parent" (a block before `start` is missing), "draining" (this node will leave and takes
+            nothing new), "busy", "disconnected", "error". With "full", "quota" and "backlog" the first of the blocks
+            may still be given: a non-zero lease must be committed or aborted whatever the reason.
     """
 
     lease: int
@@ -154,11 +185,17 @@ class StoreClient(Protocol):
         error: the call returns at once and the client keeps trying."""
         ...
 
-    async def acquire(self, tokens: bytes, *, skip: int, deadline_s: float) -> Acquired:
+    async def acquire(self, tokens: bytes, *, skip: int, deadline_s: float, wait: Wait | None = None) -> Acquired:
         """Lease the longest stored prefix of `tokens`, less its first `skip` blocks (which the engine has).
 
         deadline_s: seconds the store may take to bring up what is not in DRAM; 0 = what is there now, no wait.
+        wait: the request will compute what is missing, and would rather wait while somebody else does (see
+        Acquired.wait); None: neither.
         """
+        ...
+
+    async def abandon(self, ticket: int) -> None:
+        """The request of that Wait.ticket computes no more of its prompt. Unknown tickets are ignored; no answer."""
         ...
 
     async def reserve(
@@ -201,6 +238,11 @@ class StoreClient(Protocol):
 
     async def observe(self, prefills: Sequence[tuple[int, int, float]]) -> None:
         """What prefill took in the engine: (tokens of context before, tokens computed, seconds) each. No answer."""
+        ...
+
+    async def hbm(self, changes: Sequence[HbmChange], *, whole: bool) -> None:
+        """What the engine's own cache has; whole: all of it, else what changed since the last report of this session.
+        No answer."""
         ...
 
     async def close(self) -> None:

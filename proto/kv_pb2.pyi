@@ -1,4 +1,5 @@
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -7,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ClientFrame(_message.Message):
-    __slots__ = ("id", "open", "lookup", "acquire", "release", "reserve", "commit", "abort", "goodbye", "prefetch", "cancel_prefetch", "observe", "retain", "before")
+    __slots__ = ("id", "open", "lookup", "acquire", "release", "reserve", "commit", "abort", "goodbye", "prefetch", "cancel_prefetch", "observe", "retain", "hbm", "abandon", "before")
     ID_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
     LOOKUP_FIELD_NUMBER: _ClassVar[int]
@@ -21,6 +22,8 @@ class ClientFrame(_message.Message):
     CANCEL_PREFETCH_FIELD_NUMBER: _ClassVar[int]
     OBSERVE_FIELD_NUMBER: _ClassVar[int]
     RETAIN_FIELD_NUMBER: _ClassVar[int]
+    HBM_FIELD_NUMBER: _ClassVar[int]
+    ABANDON_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
     id: int
     open: Open
@@ -35,8 +38,10 @@ class ClientFrame(_message.Message):
     cancel_prefetch: CancelPrefetch
     observe: Observe
     retain: Retain
+    hbm: HbmReport
+    abandon: Abandon
     before: _containers.RepeatedCompositeFieldContainer[ClientFrame]
-    def __init__(self, id: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., lookup: _Optional[_Union[Lookup, _Mapping]] = ..., acquire: _Optional[_Union[Acquire, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., reserve: _Optional[_Union[Reserve, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., prefetch: _Optional[_Union[Prefetch, _Mapping]] = ..., cancel_prefetch: _Optional[_Union[CancelPrefetch, _Mapping]] = ..., observe: _Optional[_Union[Observe, _Mapping]] = ..., retain: _Optional[_Union[Retain, _Mapping]] = ..., before: _Optional[_Iterable[_Union[ClientFrame, _Mapping]]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., lookup: _Optional[_Union[Lookup, _Mapping]] = ..., acquire: _Optional[_Union[Acquire, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., reserve: _Optional[_Union[Reserve, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., prefetch: _Optional[_Union[Prefetch, _Mapping]] = ..., cancel_prefetch: _Optional[_Union[CancelPrefetch, _Mapping]] = ..., observe: _Optional[_Union[Observe, _Mapping]] = ..., retain: _Optional[_Union[Retain, _Mapping]] = ..., hbm: _Optional[_Union[HbmReport, _Mapping]] = ..., abandon: _Optional[_Union[Abandon, _Mapping]] = ..., before: _Optional[_Iterable[_Union[ClientFrame, _Mapping]]] = ...) -> None: ...
 
 class ServerFrame(_message.Message):
     __slots__ = ("id", "opened", "refused", "found", "acquired", "reserved", "done", "invalid")
@@ -132,14 +137,36 @@ class Found(_message.Message):
     def __init__(self, tiers: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ..., compute_s: _Optional[float] = ..., load_s: _Optional[float] = ...) -> None: ...
 
 class Acquire(_message.Message):
-    __slots__ = ("tokens", "skip", "deadline_s")
+    __slots__ = ("tokens", "skip", "deadline_s", "wait")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     SKIP_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
     tokens: bytes
     skip: int
     deadline_s: float
-    def __init__(self, tokens: _Optional[bytes] = ..., skip: _Optional[int] = ..., deadline_s: _Optional[float] = ...) -> None: ...
+    wait: Wait
+    def __init__(self, tokens: _Optional[bytes] = ..., skip: _Optional[int] = ..., deadline_s: _Optional[float] = ..., wait: _Optional[_Union[Wait, _Mapping]] = ...) -> None: ...
+
+class Wait(_message.Message):
+    __slots__ = ("ticket", "waited_s", "had", "until", "expected_s")
+    TICKET_FIELD_NUMBER: _ClassVar[int]
+    WAITED_S_FIELD_NUMBER: _ClassVar[int]
+    HAD_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_S_FIELD_NUMBER: _ClassVar[int]
+    ticket: int
+    waited_s: float
+    had: int
+    until: int
+    expected_s: float
+    def __init__(self, ticket: _Optional[int] = ..., waited_s: _Optional[float] = ..., had: _Optional[int] = ..., until: _Optional[int] = ..., expected_s: _Optional[float] = ...) -> None: ...
+
+class Abandon(_message.Message):
+    __slots__ = ("ticket",)
+    TICKET_FIELD_NUMBER: _ClassVar[int]
+    ticket: int
+    def __init__(self, ticket: _Optional[int] = ...) -> None: ...
 
 class Slots(_message.Message):
     __slots__ = ("slots", "generations", "checksums")
@@ -152,7 +179,7 @@ class Slots(_message.Message):
     def __init__(self, slots: _Optional[bytes] = ..., generations: _Optional[bytes] = ..., checksums: _Optional[bytes] = ...) -> None: ...
 
 class Acquired(_message.Message):
-    __slots__ = ("lease", "first", "slots", "tiers", "reason", "compute_s")
+    __slots__ = ("lease", "first", "slots", "tiers", "reason", "compute_s", "wait")
     class TiersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -166,13 +193,15 @@ class Acquired(_message.Message):
     TIERS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_S_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
     lease: int
     first: int
     slots: Slots
     tiers: _containers.ScalarMap[str, int]
     reason: str
     compute_s: float
-    def __init__(self, lease: _Optional[int] = ..., first: _Optional[int] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., tiers: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ..., compute_s: _Optional[float] = ...) -> None: ...
+    wait: Wait
+    def __init__(self, lease: _Optional[int] = ..., first: _Optional[int] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., tiers: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ..., compute_s: _Optional[float] = ..., wait: _Optional[_Union[Wait, _Mapping]] = ...) -> None: ...
 
 class Release(_message.Message):
     __slots__ = ("lease", "corrupt")
@@ -297,7 +326,7 @@ class StatusRequest(_message.Message):
     def __init__(self, check: _Optional[bool] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("boot_id", "package_version", "uptime_s", "tiers", "namespaces", "sessions", "counters", "check_error")
+    __slots__ = ("boot_id", "package_version", "uptime_s", "tiers", "namespaces", "sessions", "counters", "check_error", "cluster", "drain", "tenants")
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_VERSION_FIELD_NUMBER: _ClassVar[int]
     UPTIME_S_FIELD_NUMBER: _ClassVar[int]
@@ -306,6 +335,9 @@ class StatusReply(_message.Message):
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
     COUNTERS_FIELD_NUMBER: _ClassVar[int]
     CHECK_ERROR_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
     boot_id: bytes
     package_version: str
     uptime_s: float
@@ -314,7 +346,10 @@ class StatusReply(_message.Message):
     sessions: _containers.RepeatedCompositeFieldContainer[SessionStatus]
     counters: Counters
     check_error: str
-    def __init__(self, boot_id: _Optional[bytes] = ..., package_version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., tiers: _Optional[_Iterable[_Union[TierStatus, _Mapping]]] = ..., namespaces: _Optional[_Iterable[_Union[NamespaceStatus, _Mapping]]] = ..., sessions: _Optional[_Iterable[_Union[SessionStatus, _Mapping]]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., check_error: _Optional[str] = ...) -> None: ...
+    cluster: ClusterStatus
+    drain: DrainProgress
+    tenants: _containers.RepeatedCompositeFieldContainer[TenantStatus]
+    def __init__(self, boot_id: _Optional[bytes] = ..., package_version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., tiers: _Optional[_Iterable[_Union[TierStatus, _Mapping]]] = ..., namespaces: _Optional[_Iterable[_Union[NamespaceStatus, _Mapping]]] = ..., sessions: _Optional[_Iterable[_Union[SessionStatus, _Mapping]]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., check_error: _Optional[str] = ..., cluster: _Optional[_Union[ClusterStatus, _Mapping]] = ..., drain: _Optional[_Union[DrainProgress, _Mapping]] = ..., tenants: _Optional[_Iterable[_Union[TenantStatus, _Mapping]]] = ...) -> None: ...
 
 class TierStatus(_message.Message):
     __slots__ = ("name", "capacity_bytes", "used_bytes", "leased_bytes", "reserved_bytes", "blocks", "devices", "latency_s", "bytes_per_s", "pinned_blocks", "codec")
@@ -363,7 +398,7 @@ class CodecStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., enabled: _Optional[bool] = ..., encode_bytes_s: _Optional[float] = ..., decode_bytes_s: _Optional[float] = ..., stored_share: _Optional[float] = ..., raw_bytes: _Optional[int] = ..., stored_bytes: _Optional[int] = ..., switches: _Optional[int] = ...) -> None: ...
 
 class DeviceStatus(_message.Message):
-    __slots__ = ("path", "state", "capacity_bytes", "used_bytes", "live_bytes", "written_bytes", "accepted_bytes", "read_bytes", "errors", "budget_left_bytes", "direct", "segments", "foreign_segments", "corrupt_blocks")
+    __slots__ = ("path", "state", "capacity_bytes", "used_bytes", "live_bytes", "written_bytes", "accepted_bytes", "read_bytes", "errors", "budget_left_bytes", "direct", "segments", "foreign_segments", "corrupt_blocks", "encrypted_blocks", "open_failures", "key_missing_blocks", "clear_dropped_blocks")
     PATH_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -378,6 +413,10 @@ class DeviceStatus(_message.Message):
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     FOREIGN_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     CORRUPT_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    ENCRYPTED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FAILURES_FIELD_NUMBER: _ClassVar[int]
+    KEY_MISSING_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    CLEAR_DROPPED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     path: str
     state: str
     capacity_bytes: int
@@ -392,10 +431,14 @@ class DeviceStatus(_message.Message):
     segments: int
     foreign_segments: int
     corrupt_blocks: int
-    def __init__(self, path: _Optional[str] = ..., state: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., live_bytes: _Optional[int] = ..., written_bytes: _Optional[int] = ..., accepted_bytes: _Optional[int] = ..., read_bytes: _Optional[int] = ..., errors: _Optional[int] = ..., budget_left_bytes: _Optional[int] = ..., direct: _Optional[bool] = ..., segments: _Optional[int] = ..., foreign_segments: _Optional[int] = ..., corrupt_blocks: _Optional[int] = ...) -> None: ...
+    encrypted_blocks: int
+    open_failures: int
+    key_missing_blocks: int
+    clear_dropped_blocks: int
+    def __init__(self, path: _Optional[str] = ..., state: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., live_bytes: _Optional[int] = ..., written_bytes: _Optional[int] = ..., accepted_bytes: _Optional[int] = ..., read_bytes: _Optional[int] = ..., errors: _Optional[int] = ..., budget_left_bytes: _Optional[int] = ..., direct: _Optional[bool] = ..., segments: _Optional[int] = ..., foreign_segments: _Optional[int] = ..., corrupt_blocks: _Optional[int] = ..., encrypted_blocks: _Optional[int] = ..., open_failures: _Optional[int] = ..., key_missing_blocks: _Optional[int] = ..., clear_dropped_blocks: _Optional[int] = ...) -> None: ...
 
 class NamespaceStatus(_message.Message):
-    __slots__ = ("fingerprint", "label", "slot_bytes", "blocks", "bytes", "hit_tokens", "miss_tokens", "sessions")
+    __slots__ = ("fingerprint", "label", "slot_bytes", "blocks", "bytes", "hit_tokens", "miss_tokens", "sessions", "tenant")
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
     SLOT_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -404,6 +447,7 @@ class NamespaceStatus(_message.Message):
     HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MISS_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     fingerprint: bytes
     label: str
     slot_bytes: int
@@ -412,7 +456,8 @@ class NamespaceStatus(_message.Message):
     hit_tokens: int
     miss_tokens: int
     sessions: int
-    def __init__(self, fingerprint: _Optional[bytes] = ..., label: _Optional[str] = ..., slot_bytes: _Optional[int] = ..., blocks: _Optional[int] = ..., bytes: _Optional[int] = ..., hit_tokens: _Optional[int] = ..., miss_tokens: _Optional[int] = ..., sessions: _Optional[int] = ...) -> None: ...
+    tenant: str
+    def __init__(self, fingerprint: _Optional[bytes] = ..., label: _Optional[str] = ..., slot_bytes: _Optional[int] = ..., blocks: _Optional[int] = ..., bytes: _Optional[int] = ..., hit_tokens: _Optional[int] = ..., miss_tokens: _Optional[int] = ..., sessions: _Optional[int] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class SessionStatus(_message.Message):
     __slots__ = ("id", "client", "fingerprint", "read_leases", "reserved_slots")
@@ -429,7 +474,7 @@ class SessionStatus(_message.Message):
     def __init__(self, id: _Optional[int] = ..., client: _Optional[str] = ..., fingerprint: _Optional[bytes] = ..., read_leases: _Optional[int] = ..., reserved_slots: _Optional[int] = ...) -> None: ...
 
 class Counters(_message.Message):
-    __slots__ = ("hit_tokens", "miss_tokens", "evictions", "evictions_reused", "dropped_saves", "committed_blocks", "duplicate_blocks", "checksum_failures", "acquires", "sessions_opened", "promoted_blocks", "demoted_blocks", "dropped_demotions", "failed_loads", "tier_evictions", "prefetched_blocks", "saved_s", "read_bytes", "written_bytes")
+    __slots__ = ("hit_tokens", "miss_tokens", "evictions", "evictions_reused", "dropped_saves", "committed_blocks", "duplicate_blocks", "checksum_failures", "acquires", "sessions_opened", "promoted_blocks", "demoted_blocks", "dropped_demotions", "failed_loads", "tier_evictions", "prefetched_blocks", "saved_s", "read_bytes", "written_bytes", "inflight_waits", "inflight_marks", "inflight_broken", "inflight_tokens", "inflight_wait_s")
     class HitTokensEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -521,6 +566,13 @@ class Counters(_message.Message):
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class InflightWaitsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MISS_TOKENS_FIELD_NUMBER: _ClassVar[int]
     EVICTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -540,6 +592,11 @@ class Counters(_message.Message):
     SAVED_S_FIELD_NUMBER: _ClassVar[int]
     READ_BYTES_FIELD_NUMBER: _ClassVar[int]
     WRITTEN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    INFLIGHT_WAITS_FIELD_NUMBER: _ClassVar[int]
+    INFLIGHT_MARKS_FIELD_NUMBER: _ClassVar[int]
+    INFLIGHT_BROKEN_FIELD_NUMBER: _ClassVar[int]
+    INFLIGHT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    INFLIGHT_WAIT_S_FIELD_NUMBER: _ClassVar[int]
     hit_tokens: _containers.ScalarMap[str, int]
     miss_tokens: _containers.ScalarMap[str, int]
     evictions: _containers.ScalarMap[str, int]
@@ -559,13 +616,71 @@ class Counters(_message.Message):
     saved_s: float
     read_bytes: _containers.ScalarMap[str, int]
     written_bytes: _containers.ScalarMap[str, int]
-    def __init__(self, hit_tokens: _Optional[_Mapping[str, int]] = ..., miss_tokens: _Optional[_Mapping[str, int]] = ..., evictions: _Optional[_Mapping[str, int]] = ..., evictions_reused: _Optional[_Mapping[str, int]] = ..., dropped_saves: _Optional[_Mapping[str, int]] = ..., committed_blocks: _Optional[int] = ..., duplicate_blocks: _Optional[int] = ..., checksum_failures: _Optional[int] = ..., acquires: _Optional[int] = ..., sessions_opened: _Optional[int] = ..., promoted_blocks: _Optional[_Mapping[str, int]] = ..., demoted_blocks: _Optional[_Mapping[str, int]] = ..., dropped_demotions: _Optional[_Mapping[str, int]] = ..., failed_loads: _Optional[_Mapping[str, int]] = ..., tier_evictions: _Optional[_Mapping[str, int]] = ..., prefetched_blocks: _Optional[_Mapping[str, int]] = ..., saved_s: _Optional[float] = ..., read_bytes: _Optional[_Mapping[str, int]] = ..., written_bytes: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    inflight_waits: _containers.ScalarMap[str, int]
+    inflight_marks: int
+    inflight_broken: int
+    inflight_tokens: int
+    inflight_wait_s: float
+    def __init__(self, hit_tokens: _Optional[_Mapping[str, int]] = ..., miss_tokens: _Optional[_Mapping[str, int]] = ..., evictions: _Optional[_Mapping[str, int]] = ..., evictions_reused: _Optional[_Mapping[str, int]] = ..., dropped_saves: _Optional[_Mapping[str, int]] = ..., committed_blocks: _Optional[int] = ..., duplicate_blocks: _Optional[int] = ..., checksum_failures: _Optional[int] = ..., acquires: _Optional[int] = ..., sessions_opened: _Optional[int] = ..., promoted_blocks: _Optional[_Mapping[str, int]] = ..., demoted_blocks: _Optional[_Mapping[str, int]] = ..., dropped_demotions: _Optional[_Mapping[str, int]] = ..., failed_loads: _Optional[_Mapping[str, int]] = ..., tier_evictions: _Optional[_Mapping[str, int]] = ..., prefetched_blocks: _Optional[_Mapping[str, int]] = ..., saved_s: _Optional[float] = ..., read_bytes: _Optional[_Mapping[str, int]] = ..., written_bytes: _Optional[_Mapping[str, int]] = ..., inflight_waits: _Optional[_Mapping[str, int]] = ..., inflight_marks: _Optional[int] = ..., inflight_broken: _Optional[int] = ..., inflight_tokens: _Optional[int] = ..., inflight_wait_s: _Optional[float] = ...) -> None: ...
 
 class ClearRequest(_message.Message):
-    __slots__ = ("fingerprint",)
+    __slots__ = ("fingerprint", "tenant")
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     fingerprint: bytes
-    def __init__(self, fingerprint: _Optional[bytes] = ...) -> None: ...
+    tenant: str
+    def __init__(self, fingerprint: _Optional[bytes] = ..., tenant: _Optional[str] = ...) -> None: ...
+
+class QuotaRequest(_message.Message):
+    __slots__ = ("tenant", "dram_quota", "dram_floor", "nvme_quota", "nvme_floor", "set")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    DRAM_QUOTA_FIELD_NUMBER: _ClassVar[int]
+    DRAM_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    NVME_QUOTA_FIELD_NUMBER: _ClassVar[int]
+    NVME_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    SET_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    dram_quota: int
+    dram_floor: int
+    nvme_quota: int
+    nvme_floor: int
+    set: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, tenant: _Optional[str] = ..., dram_quota: _Optional[int] = ..., dram_floor: _Optional[int] = ..., nvme_quota: _Optional[int] = ..., nvme_floor: _Optional[int] = ..., set: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class QuotaReply(_message.Message):
+    __slots__ = ("tenant",)
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    tenant: TenantStatus
+    def __init__(self, tenant: _Optional[_Union[TenantStatus, _Mapping]] = ...) -> None: ...
+
+class TenantStatus(_message.Message):
+    __slots__ = ("name", "used_bytes", "dram_quota", "dram_floor", "nvme_quota", "nvme_floor", "hit_tokens", "miss_tokens", "sessions")
+    class UsedBytesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    USED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DRAM_QUOTA_FIELD_NUMBER: _ClassVar[int]
+    DRAM_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    NVME_QUOTA_FIELD_NUMBER: _ClassVar[int]
+    NVME_FLOOR_FIELD_NUMBER: _ClassVar[int]
+    HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MISS_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    used_bytes: _containers.ScalarMap[str, int]
+    dram_quota: int
+    dram_floor: int
+    nvme_quota: int
+    nvme_floor: int
+    hit_tokens: int
+    miss_tokens: int
+    sessions: int
+    def __init__(self, name: _Optional[str] = ..., used_bytes: _Optional[_Mapping[str, int]] = ..., dram_quota: _Optional[int] = ..., dram_floor: _Optional[int] = ..., nvme_quota: _Optional[int] = ..., nvme_floor: _Optional[int] = ..., hit_tokens: _Optional[int] = ..., miss_tokens: _Optional[int] = ..., sessions: _Optional[int] = ...) -> None: ...
 
 class ClearReply(_message.Message):
     __slots__ = ("blocks",)
@@ -652,7 +767,7 @@ class TraceEvent(_message.Message):
     def __init__(self, timestamp_s: _Optional[float] = ..., input_length: _Optional[int] = ..., hashes: _Optional[_Iterable[int]] = ..., block_tokens: _Optional[int] = ..., namespace: _Optional[bytes] = ..., lost: _Optional[int] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("wire_version", "fingerprint", "tokens", "first", "deadline_s", "bulk", "node")
+    __slots__ = ("wire_version", "fingerprint", "tokens", "first", "deadline_s", "bulk", "node", "wait_s")
     WIRE_VERSION_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -660,6 +775,7 @@ class FetchRequest(_message.Message):
     DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
     BULK_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
+    WAIT_S_FIELD_NUMBER: _ClassVar[int]
     wire_version: int
     fingerprint: bytes
     tokens: bytes
@@ -667,7 +783,8 @@ class FetchRequest(_message.Message):
     deadline_s: float
     bulk: bool
     node: str
-    def __init__(self, wire_version: _Optional[int] = ..., fingerprint: _Optional[bytes] = ..., tokens: _Optional[bytes] = ..., first: _Optional[int] = ..., deadline_s: _Optional[float] = ..., bulk: _Optional[bool] = ..., node: _Optional[str] = ...) -> None: ...
+    wait_s: float
+    def __init__(self, wire_version: _Optional[int] = ..., fingerprint: _Optional[bytes] = ..., tokens: _Optional[bytes] = ..., first: _Optional[int] = ..., deadline_s: _Optional[float] = ..., bulk: _Optional[bool] = ..., node: _Optional[str] = ..., wait_s: _Optional[float] = ...) -> None: ...
 
 class FetchPart(_message.Message):
     __slots__ = ("offer", "chunk", "refused")
@@ -680,23 +797,336 @@ class FetchPart(_message.Message):
     def __init__(self, offer: _Optional[_Union[Offer, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ...) -> None: ...
 
 class Offer(_message.Message):
-    __slots__ = ("count", "block_bytes", "checksums", "keys", "ticket", "bulk_address")
+    __slots__ = ("count", "block_bytes", "checksums", "keys", "ticket", "bulk_address", "computing_s")
     COUNT_FIELD_NUMBER: _ClassVar[int]
     BLOCK_BYTES_FIELD_NUMBER: _ClassVar[int]
     CHECKSUMS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     TICKET_FIELD_NUMBER: _ClassVar[int]
     BULK_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    COMPUTING_S_FIELD_NUMBER: _ClassVar[int]
     count: int
     block_bytes: int
     checksums: bytes
     keys: bytes
     ticket: bytes
     bulk_address: str
-    def __init__(self, count: _Optional[int] = ..., block_bytes: _Optional[int] = ..., checksums: _Optional[bytes] = ..., keys: _Optional[bytes] = ..., ticket: _Optional[bytes] = ..., bulk_address: _Optional[str] = ...) -> None: ...
+    computing_s: float
+    def __init__(self, count: _Optional[int] = ..., block_bytes: _Optional[int] = ..., checksums: _Optional[bytes] = ..., keys: _Optional[bytes] = ..., ticket: _Optional[bytes] = ..., bulk_address: _Optional[str] = ..., computing_s: _Optional[float] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("data",)
     DATA_FIELD_NUMBER: _ClassVar[int]
     data: bytes
     def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class HbmReport(_message.Message):
+    __slots__ = ("whole", "changes")
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    whole: bool
+    changes: _containers.RepeatedCompositeFieldContainer[HbmChange]
+    def __init__(self, whole: _Optional[bool] = ..., changes: _Optional[_Iterable[_Union[HbmChange, _Mapping]]] = ...) -> None: ...
+
+class HbmChange(_message.Message):
+    __slots__ = ("numbers", "tokens", "parent")
+    NUMBERS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    numbers: bytes
+    tokens: bytes
+    parent: int
+    def __init__(self, numbers: _Optional[bytes] = ..., tokens: _Optional[bytes] = ..., parent: _Optional[int] = ...) -> None: ...
+
+class EventsRequest(_message.Message):
+    __slots__ = ("epoch", "next", "tokens", "fingerprint", "tiers")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    TIERS_FIELD_NUMBER: _ClassVar[int]
+    epoch: bytes
+    next: int
+    tokens: bool
+    fingerprint: bytes
+    tiers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, epoch: _Optional[bytes] = ..., next: _Optional[int] = ..., tokens: _Optional[bool] = ..., fingerprint: _Optional[bytes] = ..., tiers: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class EventBatch(_message.Message):
+    __slots__ = ("node", "epoch", "sequence", "timestamp_s", "events", "reset", "snapshot", "more")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_S_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    RESET_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    epoch: bytes
+    sequence: int
+    timestamp_s: float
+    events: _containers.RepeatedCompositeFieldContainer[BlockEvent]
+    reset: bool
+    snapshot: bool
+    more: bool
+    def __init__(self, node: _Optional[str] = ..., epoch: _Optional[bytes] = ..., sequence: _Optional[int] = ..., timestamp_s: _Optional[float] = ..., events: _Optional[_Iterable[_Union[BlockEvent, _Mapping]]] = ..., reset: _Optional[bool] = ..., snapshot: _Optional[bool] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class BlockEvent(_message.Message):
+    __slots__ = ("kind", "tier", "fingerprint", "label", "count", "keys", "parent", "first", "tokens", "block_tokens", "session", "engine")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        UNKNOWN: _ClassVar[BlockEvent.Kind]
+        STORED: _ClassVar[BlockEvent.Kind]
+        REMOVED: _ClassVar[BlockEvent.Kind]
+        CLEARED: _ClassVar[BlockEvent.Kind]
+    UNKNOWN: BlockEvent.Kind
+    STORED: BlockEvent.Kind
+    REMOVED: BlockEvent.Kind
+    CLEARED: BlockEvent.Kind
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    kind: BlockEvent.Kind
+    tier: str
+    fingerprint: bytes
+    label: str
+    count: int
+    keys: bytes
+    parent: bytes
+    first: int
+    tokens: bytes
+    block_tokens: int
+    session: int
+    engine: str
+    def __init__(self, kind: _Optional[_Union[BlockEvent.Kind, str]] = ..., tier: _Optional[str] = ..., fingerprint: _Optional[bytes] = ..., label: _Optional[str] = ..., count: _Optional[int] = ..., keys: _Optional[bytes] = ..., parent: _Optional[bytes] = ..., first: _Optional[int] = ..., tokens: _Optional[bytes] = ..., block_tokens: _Optional[int] = ..., session: _Optional[int] = ..., engine: _Optional[str] = ...) -> None: ...
+
+class ScoreRequest(_message.Message):
+    __slots__ = ("fingerprint", "tokens", "local", "deadline_s", "namespace")
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    fingerprint: bytes
+    tokens: bytes
+    local: bool
+    deadline_s: float
+    namespace: str
+    def __init__(self, fingerprint: _Optional[bytes] = ..., tokens: _Optional[bytes] = ..., local: _Optional[bool] = ..., deadline_s: _Optional[float] = ..., namespace: _Optional[str] = ...) -> None: ...
+
+class ScoreReply(_message.Message):
+    __slots__ = ("nodes", "full_tokens")
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    FULL_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    nodes: _containers.RepeatedCompositeFieldContainer[NodeScore]
+    full_tokens: int
+    def __init__(self, nodes: _Optional[_Iterable[_Union[NodeScore, _Mapping]]] = ..., full_tokens: _Optional[int] = ...) -> None: ...
+
+class NodeScore(_message.Message):
+    __slots__ = ("node", "tokens", "tiers", "engines", "exact", "error")
+    class TiersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TIERS_FIELD_NUMBER: _ClassVar[int]
+    ENGINES_FIELD_NUMBER: _ClassVar[int]
+    EXACT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    tokens: int
+    tiers: _containers.ScalarMap[str, int]
+    engines: _containers.RepeatedCompositeFieldContainer[EngineScore]
+    exact: bool
+    error: str
+    def __init__(self, node: _Optional[str] = ..., tokens: _Optional[int] = ..., tiers: _Optional[_Mapping[str, int]] = ..., engines: _Optional[_Iterable[_Union[EngineScore, _Mapping]]] = ..., exact: _Optional[bool] = ..., error: _Optional[str] = ...) -> None: ...
+
+class EngineScore(_message.Message):
+    __slots__ = ("engine", "session", "tokens")
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    engine: str
+    session: int
+    tokens: int
+    def __init__(self, engine: _Optional[str] = ..., session: _Optional[int] = ..., tokens: _Optional[int] = ...) -> None: ...
+
+class SharedSpace(_message.Message):
+    __slots__ = ("namespace", "hash_name", "tenant", "fingerprint")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    HASH_NAME_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    namespace: NamespaceSpec
+    hash_name: str
+    tenant: str
+    fingerprint: bytes
+    def __init__(self, namespace: _Optional[_Union[NamespaceSpec, _Mapping]] = ..., hash_name: _Optional[str] = ..., tenant: _Optional[str] = ..., fingerprint: _Optional[bytes] = ...) -> None: ...
+
+class HottestRequest(_message.Message):
+    __slots__ = ("wire_version", "node", "max_bytes")
+    WIRE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    wire_version: int
+    node: str
+    max_bytes: int
+    def __init__(self, wire_version: _Optional[int] = ..., node: _Optional[str] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+
+class HotPath(_message.Message):
+    __slots__ = ("space", "tokens", "first", "size_bytes", "idle_s", "heat", "retention")
+    SPACE_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    IDLE_S_FIELD_NUMBER: _ClassVar[int]
+    HEAT_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    space: SharedSpace
+    tokens: bytes
+    first: int
+    size_bytes: int
+    idle_s: float
+    heat: float
+    retention: _containers.RepeatedCompositeFieldContainer[RetentionRange]
+    def __init__(self, space: _Optional[_Union[SharedSpace, _Mapping]] = ..., tokens: _Optional[bytes] = ..., first: _Optional[int] = ..., size_bytes: _Optional[int] = ..., idle_s: _Optional[float] = ..., heat: _Optional[float] = ..., retention: _Optional[_Iterable[_Union[RetentionRange, _Mapping]]] = ...) -> None: ...
+
+class TakeOverRequest(_message.Message):
+    __slots__ = ("wire_version", "node", "path", "deadline_s")
+    WIRE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
+    wire_version: int
+    node: str
+    path: HotPath
+    deadline_s: float
+    def __init__(self, wire_version: _Optional[int] = ..., node: _Optional[str] = ..., path: _Optional[_Union[HotPath, _Mapping]] = ..., deadline_s: _Optional[float] = ...) -> None: ...
+
+class TakeOverReply(_message.Message):
+    __slots__ = ("blocks", "fetched", "free_bytes", "reason")
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    FETCHED_FIELD_NUMBER: _ClassVar[int]
+    FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    blocks: int
+    fetched: int
+    free_bytes: int
+    reason: str
+    def __init__(self, blocks: _Optional[int] = ..., fetched: _Optional[int] = ..., free_bytes: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class DrainRequest(_message.Message):
+    __slots__ = ("deadline_s", "stay")
+    DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
+    STAY_FIELD_NUMBER: _ClassVar[int]
+    deadline_s: float
+    stay: bool
+    def __init__(self, deadline_s: _Optional[float] = ..., stay: _Optional[bool] = ...) -> None: ...
+
+class DrainProgress(_message.Message):
+    __slots__ = ("phase", "handed_blocks", "handed_bytes", "to", "safe_blocks", "left", "left_bytes", "pending_blocks", "seconds", "waiting_blocks")
+    class ToEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class LeftEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    HANDED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    HANDED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    SAFE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    LEFT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PENDING_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    phase: str
+    handed_blocks: int
+    handed_bytes: int
+    to: _containers.ScalarMap[str, int]
+    safe_blocks: int
+    left: _containers.ScalarMap[str, int]
+    left_bytes: int
+    pending_blocks: int
+    seconds: float
+    waiting_blocks: int
+    def __init__(self, phase: _Optional[str] = ..., handed_blocks: _Optional[int] = ..., handed_bytes: _Optional[int] = ..., to: _Optional[_Mapping[str, int]] = ..., safe_blocks: _Optional[int] = ..., left: _Optional[_Mapping[str, int]] = ..., left_bytes: _Optional[int] = ..., pending_blocks: _Optional[int] = ..., seconds: _Optional[float] = ..., waiting_blocks: _Optional[int] = ...) -> None: ...
+
+class ClusterStatus(_message.Message):
+    __slots__ = ("name", "node", "epoch", "connected", "joined", "draining", "marks", "backlog", "last_error", "round_trip_s", "valkey", "members", "replica_bytes", "hot_bytes", "hot_last_bytes", "warming")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    JOINED_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    MARKS_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    ROUND_TRIP_S_FIELD_NUMBER: _ClassVar[int]
+    VALKEY_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_BYTES_FIELD_NUMBER: _ClassVar[int]
+    HOT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    HOT_LAST_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WARMING_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    node: str
+    epoch: bytes
+    connected: bool
+    joined: bool
+    draining: bool
+    marks: int
+    backlog: int
+    last_error: str
+    round_trip_s: float
+    valkey: str
+    members: _containers.RepeatedCompositeFieldContainer[MemberStatus]
+    replica_bytes: int
+    hot_bytes: int
+    hot_last_bytes: int
+    warming: str
+    def __init__(self, name: _Optional[str] = ..., node: _Optional[str] = ..., epoch: _Optional[bytes] = ..., connected: _Optional[bool] = ..., joined: _Optional[bool] = ..., draining: _Optional[bool] = ..., marks: _Optional[int] = ..., backlog: _Optional[int] = ..., last_error: _Optional[str] = ..., round_trip_s: _Optional[float] = ..., valkey: _Optional[str] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., replica_bytes: _Optional[int] = ..., hot_bytes: _Optional[int] = ..., hot_last_bytes: _Optional[int] = ..., warming: _Optional[str] = ...) -> None: ...
+
+class MemberStatus(_message.Message):
+    __slots__ = ("node", "epoch", "grpc", "bulk", "wire_version", "package_version", "draining", "state")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GRPC_FIELD_NUMBER: _ClassVar[int]
+    BULK_FIELD_NUMBER: _ClassVar[int]
+    WIRE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    epoch: bytes
+    grpc: str
+    bulk: str
+    wire_version: int
+    package_version: str
+    draining: bool
+    state: str
+    def __init__(self, node: _Optional[str] = ..., epoch: _Optional[bytes] = ..., grpc: _Optional[str] = ..., bulk: _Optional[str] = ..., wire_version: _Optional[int] = ..., package_version: _Optional[str] = ..., draining: _Optional[bool] = ..., state: _Optional[str] = ...) -> None: ...

@@ -59,6 +59,11 @@ class KVStoreStub:
                 request_serializer=kvterrace_dot_proto_dot_kv__pb2.FlushRequest.SerializeToString,
                 response_deserializer=kvterrace_dot_proto_dot_kv__pb2.FlushReply.FromString,
                 _registered_method=True)
+        self.SetQuota = channel.unary_unary(
+                '/kvterrace.v1.KVStore/SetQuota',
+                request_serializer=kvterrace_dot_proto_dot_kv__pb2.QuotaRequest.SerializeToString,
+                response_deserializer=kvterrace_dot_proto_dot_kv__pb2.QuotaReply.FromString,
+                _registered_method=True)
         self.Trace = channel.unary_stream(
                 '/kvterrace.v1.KVStore/Trace',
                 request_serializer=kvterrace_dot_proto_dot_kv__pb2.TraceRequest.SerializeToString,
@@ -68,6 +73,31 @@ class KVStoreStub:
                 '/kvterrace.v1.KVStore/Fetch',
                 request_serializer=kvterrace_dot_proto_dot_kv__pb2.FetchRequest.SerializeToString,
                 response_deserializer=kvterrace_dot_proto_dot_kv__pb2.FetchPart.FromString,
+                _registered_method=True)
+        self.Events = channel.unary_stream(
+                '/kvterrace.v1.KVStore/Events',
+                request_serializer=kvterrace_dot_proto_dot_kv__pb2.EventsRequest.SerializeToString,
+                response_deserializer=kvterrace_dot_proto_dot_kv__pb2.EventBatch.FromString,
+                _registered_method=True)
+        self.Hottest = channel.unary_stream(
+                '/kvterrace.v1.KVStore/Hottest',
+                request_serializer=kvterrace_dot_proto_dot_kv__pb2.HottestRequest.SerializeToString,
+                response_deserializer=kvterrace_dot_proto_dot_kv__pb2.HotPath.FromString,
+                _registered_method=True)
+        self.TakeOver = channel.unary_unary(
+                '/kvterrace.v1.KVStore/TakeOver',
+                request_serializer=kvterrace_dot_proto_dot_kv__pb2.TakeOverRequest.SerializeToString,
+                response_deserializer=kvterrace_dot_proto_dot_kv__pb2.TakeOverReply.FromString,
+                _registered_method=True)
+        self.Drain = channel.unary_stream(
+                '/kvterrace.v1.KVStore/Drain',
+                request_serializer=kvterrace_dot_proto_dot_kv__pb2.DrainRequest.SerializeToString,
+                response_deserializer=kvterrace_dot_proto_dot_kv__pb2.DrainProgress.FromString,
+                _registered_method=True)
+        self.Score = channel.unary_unary(
+                '/kvterrace.v1.KVStore/Score',
+                request_serializer=kvterrace_dot_proto_dot_kv__pb2.ScoreRequest.SerializeToString,
+                response_deserializer=kvterrace_dot_proto_dot_kv__pb2.ScoreReply.FromString,
                 _registered_method=True)
 
 
@@ -108,6 +138,13 @@ class KVStoreServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetQuota(self, request, context):
+        """A tenant's quotas and floors, until the server's next start.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Trace(self, request, context):
         """What is asked of the store from now on, one event a request, as salted hashes; token ids never leave.
         """
@@ -118,6 +155,44 @@ class KVStoreServicer:
     def Fetch(self, request, context):
         """Between stores: the first blocks of a run that the holder has. One Offer or Refused, and behind an Offer without a
         ticket the bytes, as Chunks. The holder leases the blocks until they are sent, the call ends or its deadline passes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Events(self, request, context):
+        """Which blocks this node has, from now on: first a replay of what the subscriber missed, or a snapshot, then whatever
+        comes and goes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Hottest(self, request, context):
+        """Between stores, since version 2: what this node used most, hottest first, until the asker has enough.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TakeOver(self, request, context):
+        """Between stores, since version 2: fetch these blocks from the asker, which will leave. Without a path: how much room
+        there is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Drain(self, request, context):
+        """Take nothing new, hand over to other nodes what only this one has, and leave. Goes on when the call ends; a second
+        call watches the first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Score(self, request, context):
+        """How much of a prompt each node and each engine has, by tier.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -151,6 +226,11 @@ def add_KVStoreServicer_to_server(servicer, server):
                     request_deserializer=kvterrace_dot_proto_dot_kv__pb2.FlushRequest.FromString,
                     response_serializer=kvterrace_dot_proto_dot_kv__pb2.FlushReply.SerializeToString,
             ),
+            'SetQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetQuota,
+                    request_deserializer=kvterrace_dot_proto_dot_kv__pb2.QuotaRequest.FromString,
+                    response_serializer=kvterrace_dot_proto_dot_kv__pb2.QuotaReply.SerializeToString,
+            ),
             'Trace': grpc.unary_stream_rpc_method_handler(
                     servicer.Trace,
                     request_deserializer=kvterrace_dot_proto_dot_kv__pb2.TraceRequest.FromString,
@@ -160,6 +240,31 @@ def add_KVStoreServicer_to_server(servicer, server):
                     servicer.Fetch,
                     request_deserializer=kvterrace_dot_proto_dot_kv__pb2.FetchRequest.FromString,
                     response_serializer=kvterrace_dot_proto_dot_kv__pb2.FetchPart.SerializeToString,
+            ),
+            'Events': grpc.unary_stream_rpc_method_handler(
+                    servicer.Events,
+                    request_deserializer=kvterrace_dot_proto_dot_kv__pb2.EventsRequest.FromString,
+                    response_serializer=kvterrace_dot_proto_dot_kv__pb2.EventBatch.SerializeToString,
+            ),
+            'Hottest': grpc.unary_stream_rpc_method_handler(
+                    servicer.Hottest,
+                    request_deserializer=kvterrace_dot_proto_dot_kv__pb2.HottestRequest.FromString,
+                    response_serializer=kvterrace_dot_proto_dot_kv__pb2.HotPath.SerializeToString,
+            ),
+            'TakeOver': grpc.unary_unary_rpc_method_handler(
+                    servicer.TakeOver,
+                    request_deserializer=kvterrace_dot_proto_dot_kv__pb2.TakeOverRequest.FromString,
+                    response_serializer=kvterrace_dot_proto_dot_kv__pb2.TakeOverReply.SerializeToString,
+            ),
+            'Drain': grpc.unary_stream_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=kvterrace_dot_proto_dot_kv__pb2.DrainRequest.FromString,
+                    response_serializer=kvterrace_dot_proto_dot_kv__pb2.DrainProgress.SerializeToString,
+            ),
+            'Score': grpc.unary_unary_rpc_method_handler(
+                    servicer.Score,
+                    request_deserializer=kvterrace_dot_proto_dot_kv__pb2.ScoreRequest.FromString,
+                    response_serializer=kvterrace_dot_proto_dot_kv__pb2.ScoreReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -308,6 +413,33 @@ class KVStore:
             _registered_method=True)
 
     @staticmethod
+    def SetQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvterrace.v1.KVStore/SetQuota',
+            kvterrace_dot_proto_dot_kv__pb2.QuotaRequest.SerializeToString,
+            kvterrace_dot_proto_dot_kv__pb2.QuotaReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Trace(request,
             target,
             options=(),
@@ -351,6 +483,141 @@ class KVStore:
             '/kvterrace.v1.KVStore/Fetch',
             kvterrace_dot_proto_dot_kv__pb2.FetchRequest.SerializeToString,
             kvterrace_dot_proto_dot_kv__pb2.FetchPart.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Events(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/kvterrace.v1.KVStore/Events',
+            kvterrace_dot_proto_dot_kv__pb2.EventsRequest.SerializeToString,
+            kvterrace_dot_proto_dot_kv__pb2.EventBatch.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Hottest(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/kvterrace.v1.KVStore/Hottest',
+            kvterrace_dot_proto_dot_kv__pb2.HottestRequest.SerializeToString,
+            kvterrace_dot_proto_dot_kv__pb2.HotPath.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TakeOver(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvterrace.v1.KVStore/TakeOver',
+            kvterrace_dot_proto_dot_kv__pb2.TakeOverRequest.SerializeToString,
+            kvterrace_dot_proto_dot_kv__pb2.TakeOverReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/kvterrace.v1.KVStore/Drain',
+            kvterrace_dot_proto_dot_kv__pb2.DrainRequest.SerializeToString,
+            kvterrace_dot_proto_dot_kv__pb2.DrainProgress.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Score(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvterrace.v1.KVStore/Score',
+            kvterrace_dot_proto_dot_kv__pb2.ScoreRequest.SerializeToString,
+            kvterrace_dot_proto_dot_kv__pb2.ScoreReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,4 +1,4 @@
-"""The bytes of a segment file: header, dead bits, records, footer. Pure: bytes in, values out, and back.
+"""The bytes of a segment file: header, dead bits, records; proto/footer.py has the footer. Pure: bytes in, values out.
 
 docs/formats.md documents every byte; tests/golden/ holds files of every version. All numbers are little-endian, all
 parts begin at a page of 4096 bytes, all checksums are xxh3-64 of what follows them in their pages.
@@ -8,58 +8,35 @@ parts begin at a page of 4096 bytes, all checksums are xxh3-64 of what follows t
     ...                      records: header page(s) and the stored bytes, padded to whole pages
     footer                   of a sealed segment only: groups, rows, tokens
     last page                trailer, which says where the footer is
+
+Version 1 is written where nothing is encrypted, version 2 where records may be; proto/encrypted.py has their headers.
 """
 
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-import xxhash
-from numpy.typing import NDArray
-
+from .frame import FRAME_BYTES, frame, frame_into, framed, magic_of
 from .layout import MAX_BLOCK_TOKENS, PAGE_BYTES
 
 VERSION = 1
+ENCRYPTED_VERSION = 2
 KEY_BYTES = 32  # shorter ones (xxh3-128) are padded with zeros
+KEY_ID_BYTES = 8
 HASH_IDS = {"sha256": 1, "xxh3-128": 2}
 HASH_NAMES = {ident: name for name, ident in HASH_IDS.items()}
 
-_SEGMENT_MAGIC, _RECORD_MAGIC, _TRAILER_MAGIC, _STATE_MAGIC = b"kvt-seg\0", b"kvt-rec\0", b"kvt-end\0", b"kvt-sta\0"
-RECORD_MAGIC = int.from_bytes(_RECORD_MAGIC, "little")
+_SEGMENT_MAGIC, RECORD_TAG, _STATE_MAGIC = b"kvt-seg\0", b"kvt-rec\0", b"kvt-sta\0"
+RECORD_MAGIC = int.from_bytes(RECORD_TAG, "little")
 """The first eight bytes of a record."""
 
-_FRAME = struct.Struct("<8sQ")  # magic, checksum of the rest
 _SEGMENT = struct.Struct("<HHIQQQQ")
 _RECORD = struct.Struct("<HBBBBBBQQQdIIIIQQ32s32s32s")
 _TOKENS_AT = 192
-_TRAILER = struct.Struct("<HHIQIIQQ")
+ENCRYPTED_TOKENS_AT = 272
 _STATE = struct.Struct("<HHIQQ")
-_GROUP = struct.Struct("<32sIIB7x")
-_PINNED = 1
+PINNED = 1
 
-ROW = np.dtype(
-    [
-        ("key", np.uint8, KEY_BYTES),
-        ("parent", np.uint8, KEY_BYTES),
-        ("sequence", "<u8"),
-        ("written_ms", "<u8"),
-        ("ttl_s", "<f8"),
-        ("page", "<u4"),
-        ("stored_bytes", "<u4"),
-        ("group", "<u2"),
-        ("codec", "u1"),
-        ("priority", "u1"),
-        ("flags", "u1"),
-        ("pad", "V3"),
-    ]
-)
-_ROW = struct.Struct("<32s32sQQdIIHBBB3x")
-MAX_GROUPS = 1 << 16
-
-assert _ROW.size == ROW.itemsize
-assert _FRAME.size + _RECORD.size <= _TOKENS_AT
+assert FRAME_BYTES + _RECORD.size <= _TOKENS_AT
 
 
 def pages(size: int) -> int:
@@ -67,19 +44,14 @@ def pages(size: int) -> int:
     return -(-size // PAGE_BYTES)
 
 
-def header_pages(block_tokens: int) -> int:
-    """Pages of a record's header: one for up to 976 tokens, two for the most a block may have."""
-    return pages(_TOKENS_AT + 4 * block_tokens)
+def header_pages(block_tokens: int, *, encrypted: bool = False) -> int:
+    """Pages of a record's header: one for up to 976 tokens (956 encrypted), two for the most a block may have."""
+    return pages((ENCRYPTED_TOKENS_AT if encrypted else _TOKENS_AT) + 4 * block_tokens)
 
 
 def record_bytes(block_bytes: int, block_tokens: int) -> int:
-    """What a block takes in a segment when it is stored as it is."""
-    return (header_pages(block_tokens) + pages(block_bytes)) * PAGE_BYTES
-
-
-def row_bytes(block_tokens: int) -> int:
-    """What a block takes in the footer."""
-    return ROW.itemsize + 4 * block_tokens
+    """What a block takes in a segment at most, encrypted or not."""
+    return (header_pages(block_tokens, encrypted=True) + pages(block_bytes)) * PAGE_BYTES
 
 
 class SegmentHeader(NamedTuple):
@@ -89,35 +61,42 @@ class SegmentHeader(NamedTuple):
     ident: int
     size_bytes: int
     created_ms: int
+    version: int = VERSION
 
     @property
     def bitmap_pages(self) -> int:
         return pages(pages(self.size_bytes) // 8 + 1)
 
+    @property
+    def encrypted(self) -> bool:
+        """Whether it may hold encrypted records."""
+        return self.version >= ENCRYPTED_VERSION
+
     def pack(self) -> bytes:
         """One page."""
-        return _frame(_SEGMENT_MAGIC, _SEGMENT.pack(VERSION, 0, 0, *self))
+        return frame(_SEGMENT_MAGIC, _SEGMENT.pack(self.version, 0, 0, *self[:-1]))
 
     @classmethod
     def unpack(cls, page: memoryview) -> "SegmentHeader | None":
-        """None unless the page is whole and of this version."""
-        if not _framed(page, _SEGMENT_MAGIC):
+        """None unless the page is whole and of a version that is known."""
+        if not framed(page, _SEGMENT_MAGIC):
             return None
-        version, _, _, *rest = _SEGMENT.unpack_from(page, _FRAME.size)
-        return cls(*rest) if version == VERSION else None
+        version, _, _, *rest = _SEGMENT.unpack_from(page, FRAME_BYTES)
+        return cls(*rest, version=version) if version in (VERSION, ENCRYPTED_VERSION) else None
 
 
 def is_foreign(page: memoryview) -> bool:
     """Whether a first page is of another program or of a newer version: not ours to touch."""
-    magic, _ = _FRAME.unpack_from(page)
-    if magic != _SEGMENT_MAGIC:
+    magic = magic_of(page)
+    if magic != _SEGMENT_MAGIC or len(page) < FRAME_BYTES + _SEGMENT.size:
         return bool(magic.strip(b"\0"))
-    return _SEGMENT.unpack_from(page, _FRAME.size)[0] > VERSION
+    return _SEGMENT.unpack_from(page, FRAME_BYTES)[0] > ENCRYPTED_VERSION
 
 
 class RecordHeader(NamedTuple):
     """What a record says about its block. segment: ident of the segment it was written to. item_bytes: of one element,
-    for the codec. written_ms: wall clock. codec: 0 = the stored bytes are the block's."""
+    for the codec. written_ms: wall clock. codec: 0 = the stored bytes are the block's. stored_checksum: of the stored
+    bytes as they lie on the disk. key_id: of the key that it is encrypted with, b"" = none."""
 
     hash_id: int
     codec: int
@@ -136,161 +115,49 @@ class RecordHeader(NamedTuple):
     fingerprint: bytes
     key: bytes
     parent: bytes
+    key_id: bytes = b""
 
     @property
     def header_pages(self) -> int:
-        return header_pages(self.block_tokens)
+        return header_pages(self.block_tokens, encrypted=bool(self.key_id))
 
     @property
     def record_pages(self) -> int:
-        return header_pages(self.block_tokens) + pages(self.stored_bytes)
+        return self.header_pages + pages(self.stored_bytes)
 
     def pack_into(self, out: memoryview, tokens: bytes) -> None:
         """Fill `out`, which is as long as the header's pages. tokens: the block's, packed int32."""
+        assert not self.key_id, "encrypted headers are made by proto/encrypted.py"
         assert len(out) == self.header_pages * PAGE_BYTES
         assert len(tokens) == 4 * self.block_tokens
-        hash_id, codec, priority, pinned, *rest = self
-        flags = _PINNED if pinned else 0
-        _RECORD.pack_into(out, _FRAME.size, VERSION, self.header_pages, hash_id, codec, priority, flags, 0, *rest)
+        hash_id, codec, priority, pinned, *rest = self[:-1]
+        flags = PINNED if pinned else 0
+        _RECORD.pack_into(out, FRAME_BYTES, VERSION, self.header_pages, hash_id, codec, priority, flags, 0, *rest)
         end = _TOKENS_AT + len(tokens)
         out[_TOKENS_AT:end] = tokens
-        out[_FRAME.size + _RECORD.size : _TOKENS_AT] = bytes(_TOKENS_AT - _FRAME.size - _RECORD.size)
+        out[FRAME_BYTES + _RECORD.size : _TOKENS_AT] = bytes(_TOKENS_AT - FRAME_BYTES - _RECORD.size)
         out[end:] = bytes(len(out) - end)
-        _FRAME.pack_into(out, 0, _RECORD_MAGIC, xxhash.xxh3_64_intdigest(out[_FRAME.size :]))
+        frame_into(out, RECORD_TAG)
 
     @classmethod
     def unpack(cls, head: memoryview) -> "tuple[RecordHeader, bytes] | None":
-        """(header, packed tokens) of what begins with a record's header pages; None unless they are whole."""
-        version, count, *first = _RECORD.unpack_from(head, _FRAME.size)
-        if version != VERSION or not 0 < count * PAGE_BYTES <= len(head):
+        """(header, packed tokens) of what begins with a record's header pages; None unless they are whole, and not
+        encrypted."""
+        if len(head) < PAGE_BYTES:
             return None
-        if not _framed(head, _RECORD_MAGIC, count):
+        version, count, *first = _RECORD.unpack_from(head, FRAME_BYTES)
+        if version != VERSION or not count or not framed(head, RECORD_TAG, count):
             return None
         hash_id, codec, priority, flags, _, *rest = first
-        header = cls(hash_id, codec, priority, bool(flags & _PINNED), *rest)
-        if header.block_tokens > MAX_BLOCK_TOKENS or header.header_pages != count:
+        header = cls(hash_id, codec, priority, bool(flags & PINNED), *rest)
+        if not header.plausible or header.header_pages != count:
             return None
         return header, bytes(head[_TOKENS_AT : _TOKENS_AT + 4 * header.block_tokens])
 
-
-class Group(NamedTuple):
-    """What many blocks of a segment have in common."""
-
-    fingerprint: bytes
-    block_tokens: int
-    block_bytes: int
-    hash_id: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Table:
-    """All records of a segment. rows: ROW [n]; tokens: for each group, int32 [its rows, block_tokens], in row order."""
-
-    groups: Sequence[Group]
-    rows: "NDArray[np.void]"
-    tokens: Sequence[NDArray[np.int32]]
-
-
-class TableBuilder:
-    """Collects what the footer of a segment will say. Its size is known at any time."""
-
-    def __init__(self) -> None:
-        self.groups: dict[Group, int] = {}
-        self._rows = bytearray()
-        self._tokens: list[bytearray] = []
-        self._size = 0
-
-    def __len__(self) -> int:
-        return len(self._rows) // _ROW.size
-
-    def group(self, group: Group) -> int:
-        """The group's number."""
-        number = self.groups.setdefault(group, len(self.groups))
-        if number == len(self._tokens):
-            self._tokens.append(bytearray())
-        return number
-
-    def add(self, header: RecordHeader, page: int, tokens: bytes) -> int:
-        """A record that begins at `page`; the number of its group."""
-        group = self.group(Group(header.fingerprint, header.block_tokens, header.block_bytes, header.hash_id))
-        self._tokens[group] += tokens
-        self._rows += _ROW.pack(
-            header.key,
-            header.parent,
-            header.sequence,
-            header.written_ms,
-            header.ttl_s,
-            page,
-            header.stored_bytes,
-            group,
-            header.codec,
-            header.priority,
-            _PINNED if header.pinned else 0,
-        )
-        return group
-
-    def pack(self, segment: int, page: int) -> bytes:
-        """Footer and trailer, whole pages, to be written at `page`, the file's last ones. segment: its ident."""
-        body = b"".join([*(_GROUP.pack(*group) for group in self.groups), self._rows, *self._tokens])
-        checksum = xxhash.xxh3_64_intdigest(body)
-        fields = (VERSION, 0, len(self.groups), segment, page, len(self), len(body), checksum)
-        return body + bytes(-len(body) % PAGE_BYTES) + _frame(_TRAILER_MAGIC, _TRAILER.pack(*fields))
-
-    def table(self) -> Table:
-        """What has been collected."""
-        body = b"".join([*(_GROUP.pack(*group) for group in self.groups), self._rows, *self._tokens])
-        found = _unpack_table(memoryview(body), len(self.groups), len(self))
-        assert found is not None
-        return found
-
-
-def footer_bytes(groups: int, rows_bytes: int) -> int:
-    """Of footer and trailer; rows_bytes: the sum of row_bytes() of the records."""
-    return (pages(groups * _GROUP.size + rows_bytes) + 1) * PAGE_BYTES
-
-
-class Trailer(NamedTuple):
-    """Where a sealed segment's footer is."""
-
-    groups: int
-    segment: int
-    page: int
-    rows: int
-    body_bytes: int
-    checksum: int
-
-    @classmethod
-    def unpack(cls, page: memoryview) -> "Trailer | None":
-        """None unless the page is whole and of this version."""
-        if not _framed(page, _TRAILER_MAGIC):
-            return None
-        version, _, *rest = _TRAILER.unpack_from(page, _FRAME.size)
-        return cls(*rest) if version == VERSION else None
-
-    def table(self, body: memoryview) -> Table | None:
-        """The footer decoded; body: body_bytes from its page on. None unless it is whole."""
-        if len(body) != self.body_bytes or xxhash.xxh3_64_intdigest(body) != self.checksum:
-            return None
-        return _unpack_table(body, self.groups, self.rows)
-
-
-def _unpack_table(body: memoryview, groups: int, count: int) -> Table | None:
-    at = groups * _GROUP.size
-    if groups > MAX_GROUPS or at + count * ROW.itemsize > len(body):
-        return None
-    named = [Group(*_GROUP.unpack_from(body, number * _GROUP.size)) for number in range(groups)]
-    rows = np.frombuffer(body, ROW, count, at)
-    at += count * ROW.itemsize
-    tokens: list[NDArray[np.int32]] = []
-    for group, members in zip(named, np.bincount(rows["group"], minlength=groups).tolist(), strict=True):
-        tokens.append(np.frombuffer(body, "<i4", members * group.block_tokens, at).reshape(members, group.block_tokens))
-        at += 4 * members * group.block_tokens
-    return Table(named, rows, tokens)
-
-
-def pinned(rows: "NDArray[np.void]") -> NDArray[np.bool_]:
-    """Of each row."""
-    return (rows["flags"] & _PINNED).astype(np.bool_)
+    @property
+    def plausible(self) -> bool:
+        """Whether this program could have written it, as far as its numbers go."""
+        return 0 < self.block_tokens <= MAX_BLOCK_TOKENS and self.hash_id in HASH_NAMES
 
 
 class DeviceState(NamedTuple):
@@ -302,25 +169,12 @@ class DeviceState(NamedTuple):
 
     def pack(self) -> bytes:
         """One page."""
-        return _frame(_STATE_MAGIC, _STATE.pack(VERSION, 0, 0, *self))
+        return frame(_STATE_MAGIC, _STATE.pack(VERSION, 0, 0, *self))
 
     @classmethod
     def unpack(cls, page: memoryview) -> "DeviceState | None":
         """None unless the page is whole and of this version."""
-        if not _framed(page, _STATE_MAGIC):
+        if not framed(page, _STATE_MAGIC):
             return None
-        version, _, _, *rest = _STATE.unpack_from(page, _FRAME.size)
+        version, _, _, *rest = _STATE.unpack_from(page, FRAME_BYTES)
         return cls(*rest) if version == VERSION else None
-
-
-def _frame(magic: bytes, fields: bytes) -> bytes:
-    rest = fields + bytes(PAGE_BYTES - _FRAME.size - len(fields))
-    return _FRAME.pack(magic, xxhash.xxh3_64_intdigest(rest)) + rest
-
-
-def _framed(head: memoryview, magic: bytes, count: int = 1) -> bool:
-    """Whether it begins with the magic and the checksum of the rest of `count` pages, whatever lies behind them."""
-    if len(head) < count * PAGE_BYTES:
-        return False
-    found, checksum = _FRAME.unpack_from(head)
-    return found == magic and checksum == xxhash.xxh3_64_intdigest(head[_FRAME.size : count * PAGE_BYTES])

@@ -6,6 +6,7 @@ from .index import PrefixIndex
 from .keys import HASH_BYTES, SEED_BYTES, Extras, block_keys
 from .lru import Lru
 from .policy import EvictionPolicy, LeafView
+from .replicas import Replicated
 from .results import Insertion, Match, Removals, Removed, Snapshot
 from .retained import Retained
 from .retention import Retentions
@@ -27,6 +28,7 @@ __all__ = [
     "PrefixIndex",
     "Removals",
     "Removed",
+    "Replicated",
     "Retained",
     "Retentions",
     "S3Fifo",

@@ -19,6 +19,7 @@ from .keys import SEED_BYTES, Extras
 from .leases import Leases
 from .lru import Lru
 from .policy import EvictionPolicy
+from .replicas import effective_use
 from .results import Insertion, Match, Removals, Snapshot
 from .retention import RetentionColumns, Retentions
 from .tokens import TOKEN_BYTES
@@ -143,16 +144,18 @@ class PrefixIndex:
         priority: int | NDArray[Any] | None = None,
         ttl_s: float | NDArray[Any] | None = None,
         pinned: bool | NDArray[Any] | None = None,
+        origin: int | None = None,
     ) -> None:
         """Say how much these blocks (each named once) are worth keeping; None leaves a fact as it is, an array has a
         row a block. Priority 0..100 (new blocks: 50), seconds without use until it may leave first (0: never), leaves
-        last. It is advice: obeyed by a policy that minds it (`Retained`), never so that nothing can leave. KeyError for
-        a block that is not in the index and ValueError for a value out of range, both without a change."""
+        last; number of the one who has them, too (0: nobody). It is advice: for a policy that minds it (`Retained`,
+        `Replicated`), never so that nothing can leave. KeyError for a block that is not in the index and ValueError
+        for a value out of range, both without a change."""
         numbers = np.asarray(blocks, dtype=np.int32)
         if not len(numbers):
             return
         self._require(numbers)
-        self._retentions.write(numbers, priority, ttl_s, pinned)
+        self._retentions.write(numbers, priority, ttl_s, pinned, origin)
         self._policy.retained(numbers)
         for ident in np.unique(self._columns["node"][numbers]).tolist():
             self._policy.offer(ident)
@@ -227,9 +230,9 @@ class PrefixIndex:
         return self._facts(numbers)
 
     def coldest(self) -> float | None:
-        """Last use of the block that `evict` would free next; None when nothing can be."""
+        """Last use of the block that `evict` would free next, a replica aged; None when nothing can be."""
         leaf, _ = self._policy.victim(1)
-        return None if leaf < 0 else float(self._columns["last_use"][self.tail(leaf)])
+        return None if leaf < 0 else effective_use(self._columns, self.tail(leaf), self._clock())
 
     def next_victims(self, limit: int) -> Numbers:
         """Up to `limit` blocks of one leaf that `evict` would free next, tail first; none when nothing can be."""

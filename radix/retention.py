@@ -42,6 +42,7 @@ class RetentionColumns:
         columns.add("ret.priority", np.uint8, DEFAULT_PRIORITY)
         columns.add("ret.ttl", np.float32, 0.0)
         columns.add("ret.pinned", np.bool_, False)
+        columns.add("ret.origin", np.uint16, 0)  # who else has it; the numbers are the owner's, 0 = nobody
         self.pinned = 0
         """Blocks of the tree that are marked pinned."""
 
@@ -51,8 +52,11 @@ class RetentionColumns:
         priority: int | NDArray[Any] | None,
         ttl_s: float | NDArray[Any] | None,
         pinned: bool | NDArray[Any] | None,
+        origin: int | None = None,
     ) -> None:
         """Blocks in the tree, each named once. ValueError, and no change, for what is out of range."""
+        if origin is not None:
+            self._columns["ret.origin"][blocks] = origin
         if priority is not None and not (np.min(priority) >= 0 and np.max(priority) <= MAX_PRIORITY):
             raise ValueError(f"a priority is between 0 and {MAX_PRIORITY}, not {priority}")
         if ttl_s is not None and not (np.min(ttl_s) >= 0 and math.isfinite(np.max(ttl_s))):

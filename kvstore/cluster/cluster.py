@@ -5,23 +5,27 @@ loop, two tasks: one keeps the membership, one announces.
 """
 
 import asyncio
+import contextlib
 import logging
-import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from ..options import check_name
 from ..elsewhere import Holder
 from ..errors import ConfigError
+from ..following import Claimed
+from ..options import check_name
 from ..tiers import Tier
 from ..watch import Watcher
 from .announcer import Announcer
-from .directory import ENTRY_TTL_S, Directory
+from .computing import Claims
+from .directory import ENTRY_TTL_S, Directory, Found
 from .marks import marks_of
 from .membership import BEAT_S, LEASE_S, Member, Membership, NodeTaken
 from .stats import ClusterCounters, ClusterStatus
-from .valkey import TIMEOUT_S, Unavailable, Valkey
+from .valkey import TIMEOUT_S, Outside, Unavailable, Valkey
 
 log = logging.getLogger(__name__)
+
+MAX_WITHDRAWING = 256  # withdrawals of claims under way at once
 
 
 class Cluster:
@@ -38,17 +42,28 @@ class Cluster:
         timeout_s: float = TIMEOUT_S,
         lease_s: float = LEASE_S,
         entry_ttl_s: int = ENTRY_TTL_S,
-        rng: random.Random | None = None,
+        outside: Outside | None = None,
     ) -> None:
         self.counters = ClusterCounters()
-        self._rng = rng or random.Random()
+        outside = outside or Outside()
+        self._rng = outside.rng
         self._tiers = tiers
-        self._valkey = Valkey(url, timeout_s=timeout_s, rng=self._rng, on_lost=self._lost)
+        self.name = name
+        self._valkey = Valkey(
+            url,
+            timeout_s=timeout_s,
+            clock=outside.clock,
+            rng=self._rng,
+            on_lost=self._lost,
+            connect=outside.connect,
+        )
         check_name(member.node, "node")
         self._membership = Membership(self._valkey, check_name(name, "cluster"), member, self.counters, lease_s=lease_s)
         self._directory = Directory(self._valkey, name, self.counters, entry_ttl_s=entry_ttl_s)
+        self._claims = Claims(self._valkey, name, self._directory)
+        self._withdrawing: set[asyncio.Task[None]] = set()
         refresh_s = entry_ttl_s / 3
-        self._announcer = Announcer(self._send, self._may_send, self.counters, refresh_s=refresh_s)
+        self._announcer = Announcer(self._send, self._may_send, self.counters, refresh_s=refresh_s, clock=outside.clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._error = ""
 
@@ -84,7 +99,7 @@ class Cluster:
 
     async def stop(self) -> None:
         """Leave at once: what this node announced is not believed any more. Stopping twice is harmless."""
-        tasks, self._tasks = set(self._tasks), []
+        tasks, self._tasks = {*self._tasks, *self._withdrawing}, []
         while tasks:  # more than once: libraries lose a cancellation now and then
             for task in tasks:
                 task.cancel()
@@ -108,21 +123,65 @@ class Cluster:
         member = self._membership.get(node)
         return self._tiers(member) if member is not None and node != self.member.node else None
 
-    async def find(self, fingerprint: bytes, keys: Sequence[bytes], first: int, *, deadline_s: float) -> list[Holder]:
+    async def find(
+        self, fingerprint: bytes, keys: Sequence[bytes], first: int, *, deadline_s: float
+    ) -> Sequence[Holder]:
         """Who has more than the first `first` blocks of a prompt, whose blocks from there on have these keys; the best
         first: most blocks, then who is not draining, then any. Nobody, by the deadline at the latest, when it cannot be
         found out."""
+        return (await self._find(fingerprint, keys, first, deadline_s)).holders
+
+    async def find_or_claim(
+        self, fingerprint: bytes, keys: Sequence[bytes], first: int, *, compute_s: float, deadline_s: float
+    ) -> Claimed:
+        """As find, in the same round trip; see following.Claims. Nobody computes anything when it cannot be found
+        out."""
+        return await self._find(fingerprint, keys, first, deadline_s, compute_s)
+
+    def withdraw(self, fingerprint: bytes, claim: Sequence[bytes]) -> None:
+        """This node computes that no more. A withdrawal that gets lost misleads until the claim's life is over."""
+        if self._valkey.up and len(self._withdrawing) < MAX_WITHDRAWING:
+            task = asyncio.get_running_loop().create_task(self._withdraw(fingerprint, claim))
+            self._withdrawing.add(task)
+            task.add_done_callback(self._withdrawing.discard)
+
+    async def _withdraw(self, fingerprint: bytes, claim: Sequence[bytes]) -> None:
+        with contextlib.suppress(Unavailable):
+            await self._claims.withdraw(fingerprint, claim, (self.member.node, self.member.epoch))
+
+    async def _find(
+        self, fingerprint: bytes, keys: Sequence[bytes], first: int, deadline_s: float, compute_s: float = 0.0
+    ) -> Claimed:
         marks = marks_of(first, len(keys))
         live = {member.epoch: member for member in self._membership.others()}
         if not marks or not live or not self._valkey.up or deadline_s <= 0:
             self.counters.lookups["skipped"] += 1
-            return []
+            return Claimed([])
+        asked, claim, mine = [keys[ordinal - first] for ordinal in marks], None, (self.member.node, self.member.epoch)
         try:
-            asked = [keys[ordinal - first] for ordinal in marks]
-            found = await self._directory.find(fingerprint, asked, live, deadline_s=deadline_s)
+            if compute_s:
+                found, claim = await self._claims.find_or_claim(
+                    fingerprint, asked, live, mine, compute_s=compute_s, deadline_s=deadline_s
+                )
+            else:
+                found = await self._directory.find(fingerprint, asked, live, deadline_s=deadline_s)
         except Unavailable as error:
             self.counters.lookups["deadline" if error.reason == "deadline" else "failed"] += 1
-            return []
+            return Claimed([])
+        holders = self._believed(found, live, marks)
+        if claim is None:
+            return Claimed(holders)
+        if (claim.node, claim.epoch) == mine:
+            self.counters.claimed += 1
+            return Claimed(holders, claim.node, mine=True, claim=asked[claim.first : claim.last + 1])
+        if claim.epoch not in live or live[claim.epoch].node != claim.node:
+            return Claimed(holders)
+        # What is behind the last mark may be the same, too: whoever computes it says how far it goes.
+        blocks = first + len(keys) if claim.last == len(marks) - 1 else marks[claim.last] + 1
+        self.counters.claims_found += 1
+        return Claimed(holders, claim.node, blocks)
+
+    def _believed(self, found: Sequence[Found], live: Mapping[int, Member], marks: Sequence[int]) -> list[Holder]:
         believed = [each for each in found if each.epoch in live and live[each.epoch].node == each.node]
         self.counters.ignored["answer"] += len(found) - len(believed)
         self.counters.lookups["found" if believed else "nobody"] += 1

@@ -52,7 +52,7 @@ return {}
 """)
 
 # Binary search for the deepest mark that a live process has, then up a few from there until there are enough of them.
-_FIND = Script("""
+FIND_TEXT = """
 local keys, size, epochs = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local ttl, enough, most = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local live = {}
@@ -83,6 +83,7 @@ while high - low > 1 do
   local middle = math.floor((low + high) / 2)
   if #holders(middle) > 0 then low = middle else high = middle end
 end
+local deepest = low
 local answer, seen, count, last = {0}, {}, 0, math.max(0, low - 7)
 while low >= last and count < enough do
   for _, each in ipairs(holders(low)) do
@@ -99,7 +100,8 @@ while low >= last and count < enough do
 end
 answer[1] = bad
 return answer
-""")
+"""
+_FIND = Script(FIND_TEXT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ class Directory:
         trip for each CHUNK of them. Unavailable."""
         for chunk in range(0, max(len(adds), len(removes)), CHUNK):
             new, old = adds[chunk : chunk + CHUNK], removes[chunk : chunk + CHUNK]
-            args = (node, _hex(epoch), self._entry_ttl_s, len((new or old)[0]), b"".join(new), b"".join(old))
+            args = (node, hex_epoch(epoch), self._entry_ttl_s, len((new or old)[0]), b"".join(new), b"".join(old))
             await self._valkey.call(_ANNOUNCE, [self.prefix(fingerprint)], args)
             self._counters.announced += len(new)
             self._counters.withdrawn += len(old)
@@ -143,21 +145,29 @@ class Directory:
     ) -> list[Found]:
         """Which of the processes `live` (epochs) have how many of the marks, given top down, keys of one length; the
         deepest first. Unavailable."""
-        epochs = "".join(map(_hex, live))
-        args = (b"".join(marks), len(marks[0]), epochs, self._entry_ttl_s, MAX_FOUND, MAX_FIELDS)
+        args = self.question(marks, live)
         answer = await self._valkey.call(_FIND, [self.prefix(fingerprint)], args, deadline_s=deadline_s)
+        return self.read(answer, len(marks))
+
+    def question(self, marks: Sequence[bytes], live: Collection[int]) -> tuple[bytes | str | int, ...]:
+        """The arguments of FIND_TEXT."""
+        epochs = "".join(map(hex_epoch, live))
+        return b"".join(marks), len(marks[0]), epochs, self._entry_ttl_s, MAX_FOUND, MAX_FIELDS
+
+    def read(self, answer: Sequence[object], count: int) -> list[Found]:
+        """Its answer to a question about so many marks; nonsense is counted."""
         if answer and isinstance(answer[0], int):
             self._counters.ignored["mark"] += answer[0]
         found = [
             each
             for at in range(1, len(answer) - 2, 3)
-            if (each := _parse(answer[at], answer[at + 1], answer[at + 2], len(marks))) is not None
+            if (each := _parse(answer[at], answer[at + 1], answer[at + 2], count)) is not None
         ]
         self._counters.ignored["answer"] += max(0, len(answer) - 1 - 3 * len(found))
         return found
 
 
-def _hex(epoch: int) -> str:
+def hex_epoch(epoch: int) -> str:
     return f"{epoch:0{EPOCH_DIGITS}x}"
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
-from ..options import NAME
 from ..errors import ConfigError
+from ..options import NAME
 from .stats import ClusterCounters
 from .valkey import Script, Unavailable, Valkey
 

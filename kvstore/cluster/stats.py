@@ -18,7 +18,8 @@ class ClusterCounters:
     announce_failures: batches it did not. full_announces: times that everything was announced again, by why: "joined"
     (first, or Valkey had lost it), "returned" (it is another process of Valkey), "backlog" (more changes than may
     wait), "refresh". ignored: values from Valkey that are nonsense or of nobody there, by where: "mark", "answer",
-    "member". lost: times that Valkey went away.
+    "member". lost: times that Valkey went away. claimed: lookups that made a prompt this node's to compute;
+    claims_found: those that found another node computing it.
     """
 
     lookups: Counter[str] = field(default_factory=_counter)
@@ -28,6 +29,8 @@ class ClusterCounters:
     full_announces: Counter[str] = field(default_factory=_counter)
     ignored: Counter[str] = field(default_factory=_counter)
     lost: int = 0
+    claimed: int = 0
+    claims_found: int = 0
 
     def copy(self) -> "ClusterCounters":
         """As they are now."""

@@ -10,6 +10,7 @@ import hashlib
 import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from redis.asyncio import BlockingConnectionPool, Connection, Redis, RedisCluster, Sentinel, SSLConnection
@@ -47,15 +48,27 @@ class Script:
         self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
-class _Client(Protocol):
+class Client(Protocol):
+    """Of redis-py, as far as it is used."""
+
     async def execute_command(self, *args: Any) -> Any: ...
 
     async def aclose(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What comes from outside. clock: seconds, monotonic. connect: makes a client for an address and a time-out in
+    seconds; None = make_client. A simulation brings its own."""
+
+    clock: Callable[[], float] = time.monotonic
+    rng: random.Random = field(default_factory=random.Random)
+    connect: Callable[[Address, float], Client] | None = None
+
+
 class Valkey:
     """url: see address.py (ValueError). timeout_s: of any call, connecting included; a call's deadline may be less.
-    on_lost: called when it goes down."""
+    on_lost: called when it goes down. connect: as in Outside."""
 
     def __init__(
         self,
@@ -65,6 +78,7 @@ class Valkey:
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
         on_lost: Callable[[], None] | None = None,
+        connect: Callable[[Address, float], Client] | None = None,
     ) -> None:
         self.address = parse_address(url)
         self.last_error = ""
@@ -73,7 +87,8 @@ class Valkey:
         self._clock = clock
         self._rng = rng or random.Random()
         self._on_lost = on_lost
-        self._client: _Client | None = None
+        self._connect = connect
+        self._client: Client | None = None
         self._up = False
         self._failures = 0  # in a row
         self._probes = 0  # that failed, in a row
@@ -155,7 +170,7 @@ class Valkey:
 
     async def _evaluate(self, script: Script, keys: Sequence[str | bytes], args: Sequence[Any]) -> object:
         if self._client is None:
-            self._client = make_client(self.address, self._timeout_s)
+            self._client = (self._connect or make_client)(self.address, self._timeout_s)
         try:
             return await self._client.execute_command("EVALSHA", script.sha, len(keys), *keys, *args)
         except NoScriptError:
@@ -170,14 +185,14 @@ class Followed:
         self.master = cast("Redis", cast("Any", finder).master_for(address.service, db=address.db))
 
     async def execute_command(self, *args: Any) -> Any:
-        return await cast("_Client", self.master).execute_command(*args)
+        return await cast("Client", self.master).execute_command(*args)
 
     async def aclose(self) -> None:
         for each in (self.master, *cast("list[Redis]", cast("Any", self.finder).sentinels)):
             await each.aclose()
 
 
-def make_client(address: Address, timeout_s: float) -> _Client:
+def make_client(address: Address, timeout_s: float) -> Client:
     """A redis-py client that never retries by itself: whoever calls knows better what a late answer is worth.
 
     Nor has it a time-out of its own for calls: redis-py would use asyncio.wait_for, which on Python 3.11 loses a
@@ -220,4 +235,4 @@ def make_client(address: Address, timeout_s: float) -> _Client:
             **common,
         )
         made = Redis.from_pool(pool)
-    return cast("_Client", made)
+    return cast("Client", made)

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,11 +44,16 @@ class _Idle:
 
 
 class BulkClient:
-    """ssl: None = plain TCP. max_idle: connections kept for each server; idle_s: how long. threads: transfers at a
-    time; others wait."""
+    """ssl: None = plain TCP; a function is asked for each new connection. max_idle: connections kept for each
+    server; idle_s: how long. threads: transfers at a time; others wait."""
 
     def __init__(
-        self, ssl: ssl.SSLContext | None = None, *, max_idle: int = 4, idle_s: float = 30.0, threads: int = 32
+        self,
+        ssl: ssl.SSLContext | Callable[[], ssl.SSLContext | None] | None = None,
+        *,
+        max_idle: int = 4,
+        idle_s: float = 30.0,
+        threads: int = 32,
     ) -> None:
         self._ssl = ssl
         self._max_idle = max_idle
@@ -136,8 +141,9 @@ class BulkClient:
             raise BulkError("unreachable", f"{address!r} is not HOST:PORT")
         try:
             sock = await _connected(host, int(port))
-            if self._ssl is not None:
-                sock = await self._secured(sock, host, self._ssl)
+            context = self._ssl() if callable(self._ssl) else self._ssl
+            if context is not None:
+                sock = await self._secured(sock, host, context)
         except (OSError, OverflowError, ValueError) as error:  # the address is the other side's word
             raise BulkError("unreachable", f"{address}: {error}") from error
         return sock

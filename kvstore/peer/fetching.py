@@ -6,7 +6,7 @@ reader that stalls keeps no block. A loan that a ticket was given for is the tic
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ...proto import kv_pb2 as pb
 from ..lending import Lender, Loan
 from ..service.frames import (
+    MIN_WIRE_VERSION,
     PACKAGE_VERSION,
     WIRE_VERSION,
     FrameError,
@@ -27,10 +28,15 @@ from .counts import BULK, GRPC, LendCounts
 MAX_BLOCKS = 4096  # of one call
 MAX_DEADLINE_S = 60.0
 MAX_NODE_CHARS = 128
+MAX_WAIT_S = 5.0  # of a question how far this node is
 MAX_STREAMS = 16  # calls at once that send bytes themselves
 CHUNK_BYTES = 256 << 10
 LEND_SHARE = 0.5  # of the deadline; what is left is for the bytes
 _FINGERPRINT_BYTES = 32
+
+
+Tell = Callable[[bytes, bytes, int, float], Awaitable[tuple[int, float]]]
+"""See following.Progress."""
 
 
 class Issuer(Protocol):
@@ -53,6 +59,8 @@ class Fetching:
         self._tickets = tickets
         self._bulk_address = bulk_address
         self._streams = 0
+        self.progress: Tell | None = None
+        """What answers how far this node is with computing a prompt; None: it computes nothing."""
         self.counts = LendCounts()
 
     async def fetch(self, request: pb.FetchRequest) -> AsyncGenerator[pb.FetchPart]:
@@ -61,6 +69,9 @@ class Fetching:
         if refused is not None:
             self.counts.refused[refused.field] += 1
             yield pb.FetchPart(refused=refused)
+            return
+        if request.wait_s > 0:
+            yield pb.FetchPart(offer=await self._tell(request))
             return
         loan = await self._lender.lend(
             request.fingerprint,
@@ -77,6 +88,13 @@ class Fetching:
         async with aclosing(self._lent(request, loan)) as parts:
             async for part in parts:
                 yield part
+
+    async def _tell(self, request: pb.FetchRequest) -> pb.Offer:
+        if self.progress is None:
+            return pb.Offer()
+        wait_s = min(request.wait_s, MAX_WAIT_S)
+        blocks, seconds = await self.progress(request.fingerprint, request.tokens, request.first, wait_s)
+        return pb.Offer(count=blocks, computing_s=seconds)
 
     async def _lent(self, request: pb.FetchRequest, loan: Loan) -> AsyncGenerator[pb.FetchPart]:
         held = _Held(loan, request.deadline_s)
@@ -149,7 +167,7 @@ class _Held:
 
 def _refusal(request: pb.FetchRequest) -> pb.Refused | None:
     """What stands against the request."""
-    if request.wire_version != WIRE_VERSION:
+    if not MIN_WIRE_VERSION <= request.wire_version <= WIRE_VERSION:
         ours, theirs = str(WIRE_VERSION), str(request.wire_version)
         message = f"this node (kvterrace {PACKAGE_VERSION}) speaks version {ours}, the asker version {theirs}"
         return pb.Refused(field="wire_version", message=message, ours=ours, theirs=theirs)
@@ -160,6 +178,8 @@ def _refusal(request: pb.FetchRequest) -> pb.Refused | None:
     if len(request.fingerprint) != _FINGERPRINT_BYTES:
         size = len(request.fingerprint)
         return pb.Refused(field="fingerprint", message=f"must have {_FINGERPRINT_BYTES} bytes, not {size}")
+    if not 0 <= request.wait_s <= MAX_DEADLINE_S:
+        return pb.Refused(field="wait_s", message=f"must be between 0 and {MAX_DEADLINE_S:.0f}")
     if not (math.isfinite(request.deadline_s) and 0 <= request.deadline_s <= MAX_DEADLINE_S):
         return pb.Refused(field="deadline_s", message=f"must be between 0 and {MAX_DEADLINE_S:.0f}")
     if not 0 < len(request.node) <= MAX_NODE_CHARS:

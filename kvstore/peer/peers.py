@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from ..service.frames import WIRE_VERSION
+from ..service.frames import WIRE_VERSION, common_version
 from ..tiers import Tier
 from .client import PeerClient
 from .counts import FetchCounts
@@ -25,11 +25,14 @@ class Address(Protocol):
     @property
     def grpc(self) -> str: ...
     @property
+    def bulk(self) -> str: ...
+    @property
     def wire_version(self) -> int: ...
 
 
 class Peers:
-    """node: this one's name. bulk: the bulk channel's client, which the caller closes after this; None = gRPC only."""
+    """node: this one's name. bulk: the bulk channel's client, which the caller closes after this; None = gRPC only.
+    dial: makes a client for an address; ValueError: it is none."""
 
     def __init__(
         self,
@@ -38,11 +41,13 @@ class Peers:
         *,
         clock: Callable[[], float] = time.monotonic,
         in_flight_bytes: int = IN_FLIGHT_BYTES,
+        dial: Callable[[str], PeerClient] = PeerClient,
     ) -> None:
         self._node = node
         self._bulk = bulk
         self._clock = clock
         self._in_flight_bytes = in_flight_bytes
+        self._dial = dial
         self._tiers: dict[str, tuple[object, PeerTier | None]] = {}  # by node: epoch, and None if it cannot be asked
         self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -58,6 +63,12 @@ class Peers:
             known = self._tiers[member.node] = member.epoch, self._make(member)
         tier = known[1]
         return tier if tier is not None and tier.ready else None
+
+    def client(self, member: Address) -> PeerClient | None:
+        """Who asks it other things, whether or not it has failed lately. None: it cannot be asked, or all is closed."""
+        self.tier(member)
+        _, tier = self._tiers.get(member.node, (None, None))
+        return tier.client if tier is not None else None
 
     def keep(self, members: Iterable[Address]) -> None:
         """These are the members now: close what belonged to others, or to an earlier life of them."""
@@ -86,16 +97,24 @@ class Peers:
             await asyncio.wait(set(self._closing))
 
     def _make(self, member: Address) -> PeerTier | None:
-        if member.wire_version != WIRE_VERSION:
+        version = common_version(member.wire_version)
+        if version is None:
             log.warning("%s speaks version %s, this node %s: not asked", member.node, member.wire_version, WIRE_VERSION)
             return None
         try:
-            client = PeerClient(member.grpc)
+            client = self._dial(member.grpc)
         except ValueError as error:
             log.warning("%s has no address that can be dialled: %s", member.node, error)
             return None
         return PeerTier(
-            client, self._node, self._bulk, self.counts, clock=self._clock, in_flight_bytes=self._in_flight_bytes
+            client,
+            self._node,
+            self._bulk,
+            self.counts,
+            clock=self._clock,
+            in_flight_bytes=self._in_flight_bytes,
+            wire_version=version,
+            bulk_address=member.bulk,
         )
 
     def _retire(self, node: str) -> None:

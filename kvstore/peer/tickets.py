@@ -16,6 +16,7 @@ TICKET_BYTES = 16
 TTL_S = 5.0
 MAX_TICKETS = 256
 PEER_BYTES = 1 << 30
+TOTAL_BYTES = 4 << 30
 
 
 @dataclass(slots=True)
@@ -43,27 +44,40 @@ class Grant:
 
 
 class Tickets:
-    """max_tickets: that live or are being served, of all peers. peer_bytes: of what is lent to one peer at a time; a
-    peer that has nothing may have one loan above it, since that would never go otherwise."""
+    """max_tickets: that live or are being served, of all peers. peer_bytes, total_bytes: of what is lent to one peer,
+    and to all of them, at a time; who has nothing may have one loan above peer_bytes, and when nobody has anything
+    one may be above total_bytes, since that would never go otherwise."""
 
-    def __init__(self, *, max_tickets: int = MAX_TICKETS, peer_bytes: int = PEER_BYTES, ttl_s: float = TTL_S) -> None:
+    def __init__(
+        self,
+        *,
+        max_tickets: int = MAX_TICKETS,
+        peer_bytes: int = PEER_BYTES,
+        total_bytes: int = TOTAL_BYTES,
+        ttl_s: float = TTL_S,
+    ) -> None:
         self._max_tickets = max_tickets
         self._peer_bytes = peer_bytes
+        self._total_bytes = total_bytes
         self._ttl_s = ttl_s
         self._waiting: dict[bytes, _Issued] = {}
         self._lent: Counter[str] = Counter()  # bytes by peer; a peer that has nothing is not in it
         self.serving = 0  # tickets that were shown, whose transfer has not ended
         self.expired = 0
+        self.total_bytes = 0  # lent now
 
     def issue(self, loan: Loan, peer: str = "") -> bytes | None:
         """A ticket for `loan`, which then owns it. None: too much is lent already, and the loan stays the caller's."""
         size_bytes, lent = loan.size_bytes, self._lent.get(peer, 0)
         if self.outstanding >= self._max_tickets or (lent and lent + size_bytes > self._peer_bytes):
             return None
+        if self.total_bytes and self.total_bytes + size_bytes > self._total_bytes:
+            return None
         ticket = secrets.token_bytes(TICKET_BYTES)
         expiry = asyncio.get_running_loop().call_later(self._ttl_s, self._expire, ticket)
         self._waiting[ticket] = _Issued(loan, peer, size_bytes, expiry)
         self._lent[peer] += size_bytes
+        self.total_bytes += size_bytes
         return ticket
 
     def take(self, ticket: bytes) -> Grant | None:
@@ -105,6 +119,7 @@ class Tickets:
         self._settle(self._waiting.pop(ticket))
 
     def _settle(self, issued: _Issued) -> None:
+        self.total_bytes -= issued.size_bytes
         self._lent[issued.peer] -= issued.size_bytes
         if self._lent[issued.peer] <= 0:
             del self._lent[issued.peer]

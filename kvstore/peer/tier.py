@@ -7,6 +7,7 @@ in a thread. When `get` returns, nothing writes to `into` any more; hashing that
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -22,11 +23,13 @@ from .bulk_client import BulkError
 from .client import PeerClient, PeerError
 from .counts import BULK, GRPC, FetchCounts
 from .fetching import MAX_DEADLINE_S
+from .patience import Call, Patience
 from .runs import Run, runs_of
 
 log = logging.getLogger(__name__)
 
 IN_FLIGHT_BYTES = 128 << 20  # from one peer
+TELL_S = 0.5  # what an answer about progress may take beyond its wait
 BULK_SHARE = 0.6  # of the time that is left; what a channel that hangs leaves is for gRPC
 _NONE = "none"  # no transfer began
 _ANSWERS = {"deadline": "deadline", "protocol": "corrupt"}  # others: "io"
@@ -39,8 +42,9 @@ class Receiver(Protocol):
 
 
 class PeerTier:
-    """client: the peer; closed with the tier. node: who asks. bulk: shared by all peers; None = gRPC only. clock: of
-    the breakers. The peer's opens after three runs in a row that failed, and lets one through now and then."""
+    """client: the peer; closed with the tier. node: who asks, wire_version: in which version. bulk: shared by all
+    peers; None = gRPC only. clock: of the breakers. The peer's opens after three runs in a row that failed, or one
+    that took far longer than usual, and lets one through now and then."""
 
     name = "peer"
 
@@ -53,14 +57,19 @@ class PeerTier:
         *,
         clock: Callable[[], float] = time.monotonic,
         in_flight_bytes: int = IN_FLIGHT_BYTES,
+        wire_version: int = WIRE_VERSION,
+        bulk_address: str = "",
     ) -> None:
-        self._client = client
+        self.client = client
+        self._wire_version = wire_version
+        self._bulk_address = bulk_address
         self._node = node
         self._bulk = bulk
         self._counts = counts
         self._breaker = Breaker("fetches", clock)
         self._bulk_breaker = Breaker("bulk transfers", clock, threshold=1)
         self._budget = Budget(in_flight_bytes)
+        self._patience = Patience(clock)
         self._jobs: set[asyncio.Task[list[Got]]] = set()
         self._closed = False
 
@@ -82,6 +91,30 @@ class PeerTier:
             answers[run.at : run.at + len(run.blocks)] = _all(run, "io") if job.cancelled() else job.result()
         return answers
 
+    async def progress(
+        self, fingerprint: bytes, tokens: bytes, first: int, *, wait_s: float
+    ) -> tuple[int, float] | None:
+        """See following.Telling."""
+        if not self.ready:
+            return None
+        request = pb.FetchRequest(
+            wire_version=self._wire_version,
+            fingerprint=fingerprint,
+            tokens=tokens,
+            first=first,
+            deadline_s=wait_s + TELL_S,
+            wait_s=wait_s,
+            node=self._node,
+        )
+        try:
+            async with asyncio.timeout(wait_s + TELL_S):
+                async with self.client.fetch(request, timeout_s=wait_s + TELL_S) as answer:
+                    offer = await answer.offer()
+        except (PeerError, TimeoutError):
+            return None
+        blocks = len(tokens) // 4
+        return min(offer.count, blocks), offer.computing_s if math.isfinite(offer.computing_s) else 0.0
+
     async def put(self, records: Sequence[Record], *, deadline_s: float) -> list[Put]:
         return [Rejected("closed" if self._closed else "disabled") for _ in records]
 
@@ -93,12 +126,13 @@ class PeerTier:
 
     @property
     def ready(self) -> bool:
-        """Whether it makes sense to ask now."""
-        return not self._closed and self._breaker.ready
+        """Whether it makes sense to ask now: it has not failed lately, and no call to it takes too long."""
+        return not self._closed and self._breaker.ready and not self._patience.late
 
     def state(self) -> str:
         """What is wrong with the peer, for people; "" while nothing is known to be."""
-        return self._breaker.state() or self._bulk_breaker.state()
+        late = "a call takes longer than it should" if self._patience.late else ""
+        return self._breaker.state() or late or self._bulk_breaker.state()
 
     @property
     def in_flight_bytes(self) -> int:
@@ -108,9 +142,10 @@ class PeerTier:
         """Gets under way are given up; their blocks are answered Failed("io")."""
         self._closed = True
         await _ended(set(self._jobs))
-        await self._client.close()
+        await self.client.close()
 
     async def _bring(self, run: Run, by: float) -> list[Got]:
+        call: Call | None = None
         if by <= asyncio.get_running_loop().time():
             return _all(run, "deadline")
         if not self._breaker.ready:
@@ -120,14 +155,16 @@ class PeerTier:
         try:
             if not self._breaker.allow():
                 return self._settled(run, "breaker", "breaker")
-            async with asyncio.timeout_at(by):
-                checksums = await self._receive(run, by)
+            with self._patience.call(run.size_bytes) as call:
+                async with asyncio.timeout_at(by):
+                    checksums = await self._receive(run, by)
             if not checksums:
                 self._breaker.success()
                 return self._settled(run, "empty", None)
             return await self._verify(run, checksums, by)
         except (PeerError, TimeoutError) as error:
-            return self._trouble(run, error if isinstance(error, PeerError) else PeerError("deadline"))
+            late = call is not None and call.late
+            return self._trouble(run, error if isinstance(error, PeerError) else PeerError("deadline"), late=late)
         finally:
             self._budget.give(run.size_bytes)
 
@@ -135,12 +172,13 @@ class PeerTier:
         self._counts.fetches[_NONE, outcome] += 1
         return [Miss() for _ in run.blocks] if reason is None else _all(run, reason)
 
-    def _trouble(self, run: Run, error: PeerError) -> list[Got]:
+    def _trouble(self, run: Run, error: PeerError, *, late: bool) -> list[Got]:
+        """late: it took far longer than usual, and would again."""
         self._counts.fetches[_NONE, error.reason] += 1
         if error.reason == "busy":
             self._breaker.success()  # it is there, and will be less busy
-        elif self._breaker.failure(str(error), sure=error.sure):
-            log.warning("not fetching from the peer at %s for a while: %s", self._client.address, error)
+        elif self._breaker.failure(str(error), sure=error.sure or (late and error.reason == "deadline")):
+            log.warning("not fetching from the peer at %s for a while: %s", self.client.address, error)
         return _all(run, _ANSWERS.get(error.reason, "io"))
 
     async def _receive(self, run: Run, by: float) -> list[int]:
@@ -151,14 +189,14 @@ class PeerTier:
             except BulkError as error:
                 self._counts.fetches[BULK, error.reason] += 1
                 if self._bulk_breaker.failure(error.reason, sure=True):
-                    log.warning("no bulk transfers from the peer at %s for a while: %s", self._client.address, error)
+                    log.warning("no bulk transfers from the peer at %s for a while: %s", self.client.address, error)
         return await self._ask(run, by, None)
 
     async def _ask(self, run: Run, by: float, bulk: Receiver | None) -> list[int]:
         loop = asyncio.get_running_loop()
         left = by - loop.time()
         request = pb.FetchRequest(
-            wire_version=WIRE_VERSION,
+            wire_version=self._wire_version,
             fingerprint=run.blocks[0].fingerprint,
             tokens=run.tokens,
             first=run.first,
@@ -166,7 +204,7 @@ class PeerTier:
             bulk=bulk is not None,
             node=self._node,
         )
-        async with self._client.fetch(request, timeout_s=max(0.0, left)) as answer:
+        async with self.client.fetch(request, timeout_s=max(0.0, left)) as answer:
             offer = await answer.offer()
             checksums = run.checksums(offer)
             views, size_bytes = run.views(len(checksums)), len(checksums) * run.block_bytes
@@ -181,9 +219,17 @@ class PeerTier:
                 BULK, size_bytes, loop.time
             ):  # the call stays open: its end would end the ticket
                 left = BULK_SHARE * (by - loop.time())
-                await bulk.receive(offer.bulk_address, offer.ticket, views, deadline_s=left)
+                await bulk.receive(self._bulk_at(offer.bulk_address), offer.ticket, views, deadline_s=left)
             self._bulk_breaker.success()
             return checksums
+
+    def _bulk_at(self, offered: str) -> str:
+        """Where the bytes come from: who answers may not send this node to another host."""
+        if self._bulk_address:
+            return self._bulk_address
+        if offered.rpartition(":")[0] != self.client.address.rpartition(":")[0]:
+            raise PeerError("protocol", f"a bulk channel at {offered[:100]!r}, which is another host")
+        return offered
 
     async def _verify(self, run: Run, checksums: list[int], by: float) -> list[Got]:
         """Hash what came; blocks behind it are Misses."""

@@ -152,6 +152,11 @@ class CostModel:
             return 0.0
         return self._prefill.predict((tokens, tokens * (first + tokens / 2), tokens / self._call_tokens))
 
+    @property
+    def call_tokens(self) -> float:
+        """Tokens of the longest recent calls: in such pieces a long prompt is computed. 0.0 = none seen."""
+        return self._call_tokens
+
     def load_s(self, tier: str, size_bytes: int) -> float:
         """Seconds to bring so many bytes up from a tier in one batch; 0.0 = not known yet."""
         return self._io.seconds(tier, size_bytes, "read") if size_bytes > 0 else 0.0

@@ -1,9 +1,10 @@
-"""Eviction policies by name, as configuration and simulator choose them: every one honours retention."""
+"""Eviction policies by name, as configuration and simulator choose them: every one honours retention and spares last
+copies."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from ...radix import Adaptive, EvictionPolicy, Gdsf, Lru, Retained, S3Fifo
+from ...radix import Adaptive, EvictionPolicy, Gdsf, Lru, Replicated, Retained, S3Fifo
 
 BlockCost: TypeAlias = Callable[[int], float]
 """Seconds that computing the block of this ordinal takes; 0.0 = not known."""
@@ -24,4 +25,4 @@ def make_policy(name: str = DEFAULT_POLICY, pin_share: float = DEFAULT_PIN_SHARE
     """What makes the policy of that name for an index, once for each. pin_share: of the blocks, what pins may keep.
     KeyError for a name that is none."""
     base = _BASES[name]
-    return lambda cost: Retained(base(cost), pin_share)
+    return lambda cost: Replicated(Retained(base(cost), pin_share))

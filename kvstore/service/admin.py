@@ -9,8 +9,8 @@ import grpc.aio
 from ...proto import Retention
 from ...proto import kv_pb2 as pb
 from ..errors import KvterraceError
-from .channel import open_channel
-from .stub import clear_call, flush_call, retain_call, status_call
+from .channel import Address, open_channel
+from .stub import clear_call, flush_call, quota_call, retain_call, score_call, status_call
 
 
 class NoSidecar(KvterraceError):
@@ -24,19 +24,24 @@ class CallRefused(KvterraceError):
 T = TypeVar("T")
 
 
-async def fetch_status(address: str, *, check: bool, timeout_s: float) -> pb.StatusReply:
+async def fetch_status(address: Address, *, check: bool, timeout_s: float) -> pb.StatusReply:
     """What the sidecar at `address` holds; with `check`, after a recount."""
     return await _call(address, lambda to: status_call(to, pb.StatusRequest(check=check), timeout_s), timeout_s)
 
 
-async def clear_store(address: str, fingerprint: bytes, *, timeout_s: float) -> int:
-    """Drop one namespace's blocks (b"": all), in every tier; how many they were."""
-    asked = pb.ClearRequest(fingerprint=fingerprint)
+async def clear_store(address: Address, fingerprint: bytes, *, timeout_s: float, tenant: str = "") -> int:
+    """Drop one namespace's blocks (b"": all, or all of that tenant's), in every tier; how many they were."""
+    asked = pb.ClearRequest(fingerprint=fingerprint, tenant=tenant)
     return (await _call(address, lambda to: clear_call(to, asked, timeout_s), timeout_s)).blocks
 
 
+async def set_quota(address: Address, asked: pb.QuotaRequest, *, timeout_s: float) -> pb.TenantStatus:
+    """Set a tenant's limits; what they are then."""
+    return (await _call(address, lambda to: quota_call(to, asked, timeout_s), timeout_s)).tenant
+
+
 async def retain_blocks(
-    address: str, fingerprint: bytes, tokens: bytes, wish: Retention, fields: Sequence[str], *, timeout_s: float
+    address: Address, fingerprint: bytes, tokens: bytes, wish: Retention, fields: Sequence[str], *, timeout_s: float
 ) -> int:
     """Set these fields of the retention of a prefix (b"": of the whole namespace); how many blocks it has."""
     said = pb.RetentionSpec(priority=wish.priority, ttl_s=wish.ttl_s, pinned=wish.pinned)
@@ -44,23 +49,34 @@ async def retain_blocks(
     return (await _call(address, lambda to: retain_call(to, asked, timeout_s), timeout_s)).blocks
 
 
-async def flush_store(address: str, *, deadline_s: float, timeout_s: float) -> pb.FlushReply:
+async def flush_store(address: Address, *, deadline_s: float, timeout_s: float) -> pb.FlushReply:
     """Have the sidecar write what waits for the lower tier, within deadline_s."""
     asked = pb.FlushRequest(deadline_s=deadline_s)
     return await _call(address, lambda to: flush_call(to, asked, deadline_s + timeout_s), deadline_s + timeout_s)
 
 
-async def _call(address: str, call: Callable[[grpc.aio.Channel], Awaitable[T]], timeout_s: float) -> T:
+async def fetch_scores(address: Address, request: pb.ScoreRequest, *, timeout_s: float) -> pb.ScoreReply:
+    """How much of a prompt the nodes and engines have."""
+    return await _call(address, lambda to: score_call(to, request, timeout_s), timeout_s)
+
+
+async def _call(address: Address, call: Callable[[grpc.aio.Channel], Awaitable[T]], timeout_s: float) -> T:
     async with open_channel(address) as channel:
         try:
             return await call(channel)
         except grpc.aio.AioRpcError as error:
-            raise _explain(error, address, timeout_s) from None
+            raise explain(error, address, timeout_s) from None
 
 
-def _explain(error: grpc.aio.AioRpcError, address: str, timeout_s: float) -> KvterraceError:
+def explain(error: grpc.aio.AioRpcError, address: Address, timeout_s: float) -> KvterraceError:
+    """As an error for people."""
     if error.code() is grpc.StatusCode.UNAVAILABLE:
+        why = error.details() or ""
+        if "handshake" in why.lower() or "certificate" in why.lower():
+            return NoSidecar(f"no TLS connection to {address}: {why[:300]}")
         return NoSidecar(f"no sidecar answers at {address}; is `kvterrace serve` running there?")
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return NoSidecar(f"the sidecar at {address} took the call, but has not answered within {timeout_s:g} s")
+    if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+        return CallRefused(f"{address} asks who calls: {error.details()}; see --token-file and --tls-cert")
     return CallRefused(error.details() or error.code().name)

@@ -1,9 +1,14 @@
 """How kvterrace talks gRPC: addresses, message limits, keepalive. The same for both ends and for every caller."""
 
+from dataclasses import dataclass
+from typing import TypeAlias, cast
+
 import grpc
 import grpc.aio
 
 from ..options import split_host_port
+from ..security.credentials import Credentials
+from .bearer import BearerChannel
 
 MAX_MESSAGE_BYTES = 16 << 20  # 4 million packed tokens
 KEEPALIVE_MS = 4_000
@@ -49,6 +54,31 @@ def target_of(address: str) -> str:
     return address
 
 
-def open_channel(address: str) -> grpc.aio.Channel:
-    """A channel to `address` that dials on first use. Close it."""
-    return grpc.aio.insecure_channel(target_of(address), options=_CLIENT_OPTIONS)
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An address, and what is shown there."""
+
+    address: str
+    credentials: Credentials
+
+    def __str__(self) -> str:
+        return self.address
+
+
+Address: TypeAlias = str | Place
+
+
+def open_channel(to: Address, credentials: Credentials | None = None) -> grpc.aio.Channel:
+    """A channel that dials on first use. Close it. credentials: shown there; TLS is for HOST:PORT alone, a Unix socket
+    is guarded by its mode."""
+    if isinstance(to, Place):
+        to, credentials = to.address, credentials or to.credentials
+    target = target_of(to)
+    tls = credentials.channel if credentials is not None and not target.startswith("unix:") else None
+    if tls is not None:
+        channel = grpc.aio.secure_channel(target, tls, options=_CLIENT_OPTIONS)
+    else:
+        channel = grpc.aio.insecure_channel(target, options=_CLIENT_OPTIONS)
+    if credentials is not None and credentials.token:
+        return cast(grpc.aio.Channel, BearerChannel(channel, credentials.token))
+    return channel

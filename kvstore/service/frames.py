@@ -3,6 +3,7 @@
 Columns of numbers travel as little-endian arrays, so that numpy turns them into Python's and back in one call.
 """
 
+import math
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
@@ -13,9 +14,10 @@ from numpy.typing import NDArray
 from ...proto import BlockLayout, Namespace, Retention, RetentionRange
 from ...proto import kv_pb2 as pb
 from ..arena import ArenaView
-from ..types import Acquired, Lookup, Reserved, Slots
+from ..types import Acquired, Lookup, Reserved, Slots, Wait
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
+MIN_WIRE_VERSION = 1  # the oldest that is still spoken, with engines and with nodes
 PACKAGE_VERSION = version("kvterrace")
 TOKEN_BYTES = 4
 MAX_RETENTION_RANGES = 256  # of one prompt
@@ -28,6 +30,12 @@ class FrameError(ValueError):
         super().__init__(f"{field}: {message}")
         self.field = field
         self.message = message
+
+
+def common_version(theirs: int) -> int | None:
+    """In which version to ask a program of version `theirs`: a later one is taken to speak ours too, until it says
+    otherwise. None: it is too old."""
+    return min(theirs, WIRE_VERSION) if theirs >= MIN_WIRE_VERSION else None
 
 
 def pack_column(values: Sequence[int], dtype: str) -> bytes:
@@ -158,13 +166,33 @@ def pack_acquired(given: Acquired) -> pb.Acquired:
         tiers=dict(given.tiers),
         reason=given.reason,
         compute_s=given.compute_s,
+        wait=pack_wait(given.wait),
     )
+
+
+def pack_wait(wait: Wait | None) -> pb.Wait | None:
+    if wait is None:
+        return None
+    return pb.Wait(
+        ticket=wait.ticket, waited_s=wait.waited_s, had=wait.had, until=wait.until, expected_s=wait.expected_s
+    )
+
+
+def unpack_wait(frame: pb.Acquire | pb.Acquired) -> Wait | None:
+    """FrameError when its times are none."""
+    wait = frame.wait
+    if not frame.HasField("wait"):
+        return None
+    if not (0 <= wait.waited_s < math.inf and 0 <= wait.expected_s < math.inf and wait.had <= wait.until):
+        raise FrameError("wait", "its times must be finite, and had not above until")
+    return Wait(wait.ticket, wait.waited_s, wait.had, wait.until, wait.expected_s)
 
 
 def unpack_acquired(frame: pb.Acquired, lease: int, arena: ArenaView) -> Acquired:
     """With `lease` in place of the server's own number."""
     tiers = dict(sorted(frame.tiers.items(), key=lambda row: row[0] != "dram"))  # a map has no order; DRAM comes first
-    return Acquired(lease, frame.first, unpack_slots(frame.slots), tiers, frame.reason, arena, frame.compute_s)
+    slots, wait = unpack_slots(frame.slots), unpack_wait(frame)
+    return Acquired(lease, frame.first, slots, tiers, frame.reason, arena, frame.compute_s, wait)
 
 
 def pack_reserved(given: Reserved) -> pb.Reserved:

@@ -15,6 +15,7 @@ import grpc.aio
 
 from ...proto import kv_pb2 as pb
 from ..errors import KvterraceError
+from ..security.credentials import Credentials
 from .channel import MAX_MESSAGE_BYTES, open_channel
 from .frames import FrameError
 from .stub import SessionCall, session_call
@@ -67,9 +68,11 @@ class Link:
         self._tasks = [self._loop.create_task(self._write()), self._loop.create_task(self._read())]
 
     @classmethod
-    async def open(cls, address: str, opening: pb.Open, limits: LinkLimits) -> "Link | pb.Refused":
+    async def open(
+        cls, address: str, opening: pb.Open, limits: LinkLimits, credentials: Credentials | None = None
+    ) -> "Link | pb.Refused":
         """Dial and open a session. LinkBroken when nobody answers in time; a refusal is a result."""
-        channel = open_channel(address)
+        channel = open_channel(address, credentials)
         try:
             async with asyncio.timeout(limits.open_timeout_s):
                 call = session_call(channel)

@@ -6,6 +6,7 @@ from typing import Any
 from ...proto import kv_pb2 as pb
 from ..stats import Counters, StoreStats
 from ..tiers.nvme.types import DeviceStats
+from .tenants import tenant_status
 
 
 def status_reply(stats: StoreStats) -> pb.StatusReply:
@@ -37,6 +38,7 @@ def status_reply(stats: StoreStats) -> pb.StatusReply:
                 hit_tokens=space.hit_tokens,
                 miss_tokens=space.miss_tokens,
                 sessions=space.sessions,
+                tenant=space.tenant,
             )
             for space in stats.namespaces
         ],
@@ -51,6 +53,7 @@ def status_reply(stats: StoreStats) -> pb.StatusReply:
             for session in stats.sessions
         ],
         counters=_counters(stats.counters),
+        tenants=[tenant_status(each) for each in stats.tenants],
     )
 
 

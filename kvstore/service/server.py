@@ -1,12 +1,15 @@
-"""The gRPC server of a sidecar: one Unix socket (0600), and loopback TCP when asked for."""
+"""The gRPC server of a sidecar: one Unix socket (0600), and TCP when asked for, in TLS when it has a certificate."""
 
 import os
 from pathlib import Path
 
 import grpc.aio
 
-from ..options import split_host_port
 from ..errors import KvterraceError
+from ..options import split_host_port
+from ..security.edge import Edge
+from ..security.setup import Security
+from ..security.tls import Tls
 from .channel import SERVER_OPTIONS
 from .servicer import Servicer
 from .stub import add_servicer
@@ -17,15 +20,17 @@ STOP_S = 0.5
 
 
 class GrpcServer:
-    """Serves `servicer` on `uds`, whose path the caller owns, and on `listen`. `addresses` are what clients dial."""
+    """Serves `servicer` on `uds`, whose path the caller owns, and on `listen`. `addresses` are what clients dial.
+    security: who may call what."""
 
-    def __init__(self, servicer: Servicer, uds: Path, listen: str | None) -> None:
+    def __init__(self, servicer: Servicer, uds: Path, listen: str | None, security: Security) -> None:
         self._servicer = servicer
-        self._server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
+        edge = Edge(security.guard, security.audit)
+        self._server = grpc.aio.server(interceptors=[edge], options=SERVER_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
         add_servicer(servicer, self._server)
         self.addresses = [_bind_uds(self._server, uds)]
         if listen is not None:
-            self.addresses.append(_bind_tcp(self._server, listen))
+            self.addresses.append(_bind_tcp(self._server, listen, security.tls))
 
     async def start(self) -> None:
         """Begin to accept."""
@@ -50,10 +55,13 @@ def _bind_uds(server: grpc.aio.Server, path: Path) -> str:
     return address
 
 
-def _bind_tcp(server: grpc.aio.Server, address: str) -> str:
+def _bind_tcp(server: grpc.aio.Server, address: str, tls: Tls | None) -> str:
     host = split_host_port(address)[0]
     try:
-        port = server.add_insecure_port(address)
+        if tls is not None:
+            port = server.add_secure_port(address, tls.grpc_credentials())
+        else:
+            port = server.add_insecure_port(address)
     except RuntimeError:
         raise KvterraceError(
             f"cannot listen on {address}: the port is taken, or the address is not this host's"

@@ -16,13 +16,20 @@ import grpc.aio
 from ...proto import FieldError, Retention
 from ...proto import kv_pb2 as pb
 from ..errors import SessionRefused
+from ..events.feed import Feed, FeedFull
+from ..events.sight import Sight
+from ..events.stream import Streams
+from ..scores import BadScore, Scores
+from ..security.edge import identity_of
+from ..security.identity import LOCAL
+from ..security.limits import check
 from ..session import Session as StoreSession
 from ..store import Store
-from . import frames
+from . import frames, tenants
 from .frames import FrameError
+from .handover import HandoverCalls
 from .report import status_reply
 from .stream import MAX_DEADLINE_S, SessionStream
-from .stub import KVStoreServicer
 from .trace_feed import TraceFeed
 
 log = logging.getLogger(__name__)
@@ -33,6 +40,7 @@ _RETENTION_FIELDS = {"priority", "ttl_s", "pinned"}
 
 Context = grpc.aio.ServicerContext[pb.ClientFrame, pb.ServerFrame]
 FetchContext = grpc.aio.ServicerContext[pb.FetchRequest, pb.FetchPart]
+EventsContext = grpc.aio.ServicerContext[pb.EventsRequest, pb.EventBatch]
 TraceContext = grpc.aio.ServicerContext[pb.TraceRequest, pb.TraceEvent]
 
 
@@ -42,11 +50,17 @@ class Fetcher(Protocol):
     def fetch(self, request: pb.FetchRequest) -> AsyncGenerator[pb.FetchPart]: ...
 
 
-class Servicer(KVStoreServicer):
+class Servicer(HandoverCalls):
     """Serves `store`, whose arena lies at `arena_path`; `boot_id` tells this start from any other."""
 
     def __init__(
-        self, store: Store, arena_path: str, boot_id: bytes, clock: Callable[[], float] = time.monotonic
+        self,
+        store: Store,
+        arena_path: str,
+        boot_id: bytes,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        node: str = "",
     ) -> None:
         self._store, self._arena_path, self._boot_id, self._clock = store, arena_path, boot_id, clock
         self._started = clock()
@@ -54,6 +68,9 @@ class Servicer(KVStoreServicer):
         self._streams: set[SessionStream] = set()
         self.fetching: Fetcher | None = None
         """What answers Fetch; None while this is no node of a cluster."""
+        self.sight = Sight(store.tenancy.tenant_of)
+        self.scores = Scores(store.holdings, node)
+        self.streams = Streams(Feed(store, store.holdings.hbm, node=node, epoch=boot_id), store.holdings.label_of)
 
     async def drain(self, grace_s: float) -> None:
         """Let acquires in flight be answered, for at most `grace_s`; then end every stream, new ones too."""
@@ -63,6 +80,7 @@ class Servicer(KVStoreServicer):
             for task in late:
                 task.cancel()
         self._draining.set()
+        self.streams.close()
 
     async def Session(self, request_iterator: AsyncIterator[pb.ClientFrame], context: Context) -> None:
         """One session: Open, then requests until either side ends the stream."""
@@ -81,7 +99,7 @@ class Servicer(KVStoreServicer):
         if not first.HasField("open"):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "open: must be the first frame")
         try:
-            session = self._open(first.open)
+            session = self._open(first.open, identity_of(context).tenant)
         except (SessionRefused, FieldError) as error:
             log.warning("refused %s (%s): %s", first.open.client, context.peer(), error)
             await context.write(pb.ServerFrame(id=first.id, refused=_refused(error)))
@@ -110,7 +128,7 @@ class Servicer(KVStoreServicer):
             await context.abort(grpc.StatusCode.INTERNAL, "the status could not be taken; the server's log says why")
 
     async def Clear(self, request: pb.ClearRequest, context: Context) -> pb.ClearReply:
-        """Drop the blocks of one namespace, or all."""
+        """Drop the blocks of one namespace, of a tenant, or all."""
         if len(request.fingerprint) not in (0, FINGERPRINT_BYTES):
             size = len(request.fingerprint)
             await context.abort(
@@ -118,10 +136,19 @@ class Servicer(KVStoreServicer):
                 f"fingerprint: must have {FINGERPRINT_BYTES} bytes or none, not {size}",
             )
         try:
-            return pb.ClearReply(blocks=await self._store.clear(request.fingerprint or None))
+            return pb.ClearReply(blocks=await tenants.clear(self._store, request))
+        except tenants.BadTenant as error:
+            await context.abort(error.code, str(error))
         except Exception:
             log.exception("clear failed")
             await context.abort(grpc.StatusCode.INTERNAL, "the store could not be cleared; the server's log says why")
+
+    async def SetQuota(self, request: pb.QuotaRequest, context: Context) -> pb.QuotaReply:
+        """Set what a tenant may use, and what others cannot take."""
+        try:
+            return tenants.set_quota(self._store, request)
+        except tenants.BadTenant as error:
+            await context.abort(error.code, str(error))
 
     async def Retain(self, request: pb.RetainRequest, context: Context) -> pb.RetainReply:
         """Set what a prefix or a namespace is worth keeping."""
@@ -156,15 +183,17 @@ class Servicer(KVStoreServicer):
         """Salted hashes of what is asked for, until the reader leaves or the server stops."""
         feed = TraceFeed(self._store, self._clock)
         stopping = asyncio.ensure_future(self._draining.wait())
+        coming: asyncio.Future[pb.TraceEvent] | None = None
         try:
             while not self._draining.is_set():
                 coming = asyncio.ensure_future(feed.next())
                 await asyncio.wait({coming, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 if not coming.done():
-                    coming.cancel()
                     return
                 await context.write(coming.result())
         finally:
+            if coming is not None:
+                coming.cancel()
             stopping.cancel()
             feed.close()
 
@@ -172,9 +201,35 @@ class Servicer(KVStoreServicer):
         """Lend blocks to another node."""
         if self.fetching is None:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this store is in no cluster")
+        who = identity_of(context)
+        if who is not LOCAL:
+            request.node = who.name  # what it may borrow at a time is counted by who it is, not by who it says it is
         async with contextlib.aclosing(self.fetching.fetch(request)) as parts:
             async for part in parts:
                 await context.write(part)
+
+    async def Events(self, request: pb.EventsRequest, context: EventsContext) -> None:
+        """What comes and goes, until the reader leaves or the server stops."""
+        who = identity_of(context)
+        fault = self.streams.refuses(request, who)
+        if fault:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, fault)
+        try:
+            async with contextlib.aclosing(self.streams.events(request, self.sight(who))) as batches:
+                async for batch in batches:
+                    await context.write(batch)
+        except FeedFull as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+
+    async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreReply:
+        """How much of a prompt the nodes and the engines have."""
+        try:
+            return await self.scores.score(request, self.sight(identity_of(context)))
+        except BadScore as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except Exception:
+            log.exception("score failed")
+            await context.abort(grpc.StatusCode.INTERNAL, "the score could not be taken; the server's log says why")
 
     def status(self, check_error: str = "") -> pb.StatusReply:
         """The reply to Status, for /status.json too."""
@@ -183,10 +238,11 @@ class Servicer(KVStoreServicer):
         reply.package_version = frames.PACKAGE_VERSION
         reply.uptime_s = self._clock() - self._started
         reply.check_error = check_error
+        self.describe_handover(reply)
         return reply
 
-    def _open(self, opening: pb.Open) -> StoreSession:
-        if opening.wire_version != frames.WIRE_VERSION:
+    def _open(self, opening: pb.Open, tenant: str) -> StoreSession:
+        if not frames.MIN_WIRE_VERSION <= opening.wire_version <= frames.WIRE_VERSION:
             ours, theirs = str(frames.WIRE_VERSION), str(opening.wire_version)
             raise SessionRefused(
                 "wire_version",
@@ -195,8 +251,11 @@ class Servicer(KVStoreServicer):
                 ours=ours,
                 theirs=theirs,
             )
+        check(opening)
         namespace = frames.unpack_namespace(opening)
-        return self._store.open_session(namespace, client=opening.client, fingerprint=opening.fingerprint)
+        return self._store.open_session(
+            namespace, client=opening.client, fingerprint=opening.fingerprint, tenant=tenant
+        )
 
     async def _run(self, stream: SessionStream) -> None:
         """Serve until the stream ends, or a stop ends it."""

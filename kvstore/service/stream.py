@@ -8,7 +8,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from ...proto import FieldError
 from ...proto import kv_pb2 as pb
+from ..events.hbm_frames import unpack_hbm
+from ..security.limits import check
 from ..session import Session
 from . import frames
 from .frames import FrameError
@@ -64,7 +67,8 @@ class SessionStream:
     async def _acquire(self, frame: pb.ClientFrame) -> None:
         asked = frame.acquire
         try:
-            given = await self._session.acquire(asked.tokens, skip=asked.skip, deadline_s=asked.deadline_s)
+            wait = frames.unpack_wait(asked)
+            given = await self._session.acquire(asked.tokens, skip=asked.skip, deadline_s=asked.deadline_s, wait=wait)
             answer = pb.ServerFrame(id=frame.id, acquired=frames.pack_acquired(given))
         except Exception as error:  # noqa: BLE001  # the RPC edge: _invalid logs what is our fault
             answer = _invalid(frame, error)
@@ -81,6 +85,7 @@ class SessionStream:
     def _answer(self, frame: pb.ClientFrame) -> pb.ServerFrame | None:
         """None when it must wait for a lower tier."""
         try:
+            check(frame)
             return self._dispatch(frame)
         except Exception as error:  # noqa: BLE001  # the RPC edge: _invalid logs what is our fault
             return _invalid(frame, error)
@@ -93,7 +98,8 @@ class SessionStream:
                 tokens = frames.check_tokens(asked.tokens)
                 if not 0 <= asked.deadline_s <= MAX_DEADLINE_S:
                     raise FrameError("deadline_s", f"{asked.deadline_s} is not between 0 and {MAX_DEADLINE_S}")
-                given = session.acquire_now(tokens, skip=asked.skip, deadline_s=asked.deadline_s)
+                wait = frames.unpack_wait(asked)
+                given = session.acquire_now(tokens, skip=asked.skip, deadline_s=asked.deadline_s, wait=wait)
                 if given is None:
                     return None
                 return pb.ServerFrame(id=frame.id, acquired=frames.pack_acquired(given))
@@ -128,6 +134,12 @@ class SessionStream:
             case "observe":
                 session.observe([(each.first, each.tokens, each.seconds) for each in frame.observe.prefills])
                 return pb.ServerFrame(id=frame.id, done=pb.Done(ok=True))
+            case "abandon":
+                session.abandon(frame.abandon.ticket)
+                return pb.ServerFrame(id=frame.id, done=pb.Done(ok=True))
+            case "hbm":
+                session.hbm(unpack_hbm(frame.hbm), whole=frame.hbm.whole)
+                return pb.ServerFrame(id=frame.id, done=pb.Done(ok=True))
             case "retain":
                 wish = frames.unpack_retention(frame.retain.retention)
                 session.retain(frames.check_tokens(frame.retain.tokens), wish)
@@ -140,7 +152,7 @@ class SessionStream:
 
 def _invalid(frame: pb.ClientFrame, error: Exception) -> pb.ServerFrame:
     """The edge where errors become answers: a bad request says which field; a fault of ours is logged."""
-    if isinstance(error, FrameError):
+    if isinstance(error, FrameError | FieldError):
         invalid = pb.Invalid(field=error.field, message=error.message)
     elif isinstance(error, ValueError):
         invalid = pb.Invalid(field=frame.WhichOneof("body") or "body", message=str(error))

@@ -9,6 +9,8 @@ from ...proto import kv_pb2_grpc
 
 SessionCall = grpc.aio.StreamStreamCall[pb.ClientFrame, pb.ServerFrame]
 TraceCall = grpc.aio.UnaryStreamCall[pb.TraceRequest, pb.TraceEvent]
+DrainCall = grpc.aio.UnaryStreamCall[pb.DrainRequest, pb.DrainProgress]
+EventsCall = grpc.aio.UnaryStreamCall[pb.EventsRequest, pb.EventBatch]
 KVStoreServicer = kv_pb2_grpc.KVStoreServicer
 
 
@@ -37,9 +39,29 @@ async def flush_call(channel: grpc.aio.Channel, request: pb.FlushRequest, timeou
     return cast(pb.FlushReply, await _stub(channel).Flush(request, timeout=timeout_s))
 
 
+async def quota_call(channel: grpc.aio.Channel, request: pb.QuotaRequest, timeout_s: float) -> pb.QuotaReply:
+    """The unary SetQuota. grpc.aio.AioRpcError when it fails."""
+    return cast(pb.QuotaReply, await _stub(channel).SetQuota(request, timeout=timeout_s))
+
+
 def trace_call(channel: grpc.aio.Channel) -> TraceCall:
     """A new Trace stream."""
     return cast(TraceCall, _stub(channel).Trace(pb.TraceRequest()))
+
+
+def drain_call(channel: grpc.aio.Channel, request: pb.DrainRequest, timeout_s: float) -> DrainCall:
+    """A new Drain stream."""
+    return cast(DrainCall, _stub(channel).Drain(request, timeout=timeout_s))
+
+
+def events_call(channel: grpc.aio.Channel, request: pb.EventsRequest) -> EventsCall:
+    """A new Events stream."""
+    return cast(EventsCall, _stub(channel).Events(request))
+
+
+async def score_call(channel: grpc.aio.Channel, request: pb.ScoreRequest, timeout_s: float) -> pb.ScoreReply:
+    """The unary Score. grpc.aio.AioRpcError when it fails."""
+    return cast(pb.ScoreReply, await _stub(channel).Score(request, timeout=timeout_s))
 
 
 def add_servicer(servicer: KVStoreServicer, server: grpc.aio.Server) -> None:

@@ -56,6 +56,11 @@ class NvmeSettings(BaseModel):
         default="inclusive",
         description="inclusive: write at once, survives a crash; exclusive: write what is about to leave DRAM.",
     )
+    nvme_keys: Path | None = Field(
+        default=None,
+        description="Encrypt blocks on NVMe: a TOML file of mode 0600 with lines TENANT = KEY; the environment's "
+        "KVTERRACE_KEYRING may hold keys instead.",
+    )
     nvme_codec: Literal["none", "lossless"] = Field(
         default="none", description="none, or lossless: compress while that is faster than the disk."
     )

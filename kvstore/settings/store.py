@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, Field
 
 from ..arena import DEFAULT_DIRECTORY
-from ..options import HostPort, PolicyName, Size, UdsPath, default_uds, is_loopback, split_host_port
+from ..options import HostPort, PolicyName, Size, UdsPath, default_uds
 from ..placement.policies import DEFAULT_PIN_SHARE, DEFAULT_POLICY, POLICY_NAMES
 
 
@@ -30,7 +30,7 @@ class StoreSettings(BaseModel):
 
 
 class ListenSettings(BaseModel):
-    """See the fields' descriptions. insecure_listen comes first, so that it is known when the addresses are checked."""
+    """See the fields' descriptions; who may be listened to off loopback is a rule of SecuritySettings."""
 
     insecure_listen: bool = Field(default=False, description="Allow addresses that other hosts can reach.")
     uds: UdsPath = Field(
@@ -40,18 +40,3 @@ class ListenSettings(BaseModel):
     http: HostPort | None = Field(
         default=None, description="Serve /health, /ready, /metrics and /status.json on this HOST:PORT. Default: off."
     )
-
-    @field_validator("listen", "http", "bulk_listen", check_fields=False)
-    @classmethod
-    def _only_loopback(cls, address: str | None, info: ValidationInfo) -> str | None:
-        # insecure_listen is declared above the addresses, so that it is known here.
-        if (
-            address is not None
-            and not info.data.get("insecure_listen")
-            and not is_loopback(split_host_port(address)[0])
-        ):
-            raise ValueError(
-                f"{address!r} can be reached from other hosts, and nothing here asks who they are; "
-                "use a loopback address such as 127.0.0.1, or add --insecure-listen"
-            )
-        return address

@@ -57,8 +57,8 @@ class Wanted:
 class Record:
     """A block to put. payload: uint8, contiguous, block_bytes or more (what lies behind is padding, of any content);
     checksum: xxh3-64 of the block's block_bytes; hash_name: of the algorithm of its keys; itemsize: bytes of the
-    payload's elements, for codecs; replace: take the place of a copy that is there, for another retention. Others as in
-    Wanted."""
+    payload's elements, for codecs; replace: take the place of a copy that is there, for another retention; ordinal: 0
+    where it is not known. Others as in Wanted."""
 
     fingerprint: bytes
     key: bytes
@@ -71,6 +71,7 @@ class Record:
     retention: Retention = DEFAULT_RETENTION
     itemsize: int = 1
     replace: bool = False
+    ordinal: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,8 @@ class Stored:
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """Not taken, on purpose: "disabled", "too_large", "corrupt" (payload and checksum do not fit), "full", "budget" (of
-    writes, for today), "busy" (too much is being written), "closed"."""
+    writes, for today), "quota" (of the tenant; said by the store), "busy" (too much is being written), "no_key" (of the
+    tenant, where blocks are encrypted), "no_tenant" (whose key it would be is not known now), "closed"."""
 
     reason: str
 

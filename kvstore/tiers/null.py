@@ -21,6 +21,9 @@ class NullTier:
     async def drop(self, keys: Sequence[bytes]) -> list[bool]:
         return [False for _ in keys]
 
+    def refuses(self, fingerprint: bytes) -> str:
+        return ""
+
     def usage(self) -> Usage:
         return Usage(0, 0, 0)
 

@@ -11,8 +11,9 @@ pytestmark = pytest.mark.service
 SCRIPT = Path(__file__).parents[1] / "torture" / "torture.py"
 
 
-def test_thirty_kills_lose_nothing(tmp_path):
-    command = [sys.executable, str(SCRIPT), "--rounds", "30", "--seed", "1", "--dir", str(tmp_path)]
+@pytest.mark.parametrize(("rounds", "flags"), [(20, []), (10, ["--encrypted"])], ids=["clear", "encrypted"])
+def test_thirty_kills_lose_nothing(tmp_path, rounds, flags):
+    command = [sys.executable, str(SCRIPT), "--rounds", str(rounds), "--seed", "1", "--dir", str(tmp_path), *flags]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
-    assert "30 kills" in done.stderr
+    assert f"{rounds} kills" in done.stderr

@@ -30,6 +30,7 @@ from pathlib import Path
 
 import numpy as np
 import xxhash
+from kvterrace.kvstore.security.keyring import KeyRing
 from kvterrace.kvstore.tiers import Failed, Hit, Miss, Record, Rejected, Stored, Wanted
 from kvterrace.kvstore.tiers.codec import PlanesLz4
 from kvterrace.kvstore.tiers.nvme import NvmePath, NvmeTier
@@ -42,6 +43,7 @@ SEGMENT_BYTES = 1 * MIB
 CAPACITY_BYTES = 16 * MIB
 TASKS = 4  # each with numbers of its own, so that a number's journal has one order
 NUMBERS = 4096  # blocks there can be: more than fit
+TENANTS = ("first", "second")  # of the two namespaces
 CLEARED_TASK = 0  # its blocks are a namespace of their own, which it clears
 DEADLINE_S = 30.0
 ROUND_LIMIT_S = 90.0
@@ -105,8 +107,20 @@ def wanted(number: int) -> Wanted:
 
 
 def open_tier(where: Path) -> NvmeTier:
+    """Encrypted, where there is a file of keys beside the directory."""
     path = NvmePath(where, CAPACITY_BYTES, min_free_bytes=0)
-    return NvmeTier.open([path], segment_bytes=SEGMENT_BYTES, codec=PlanesLz4())
+    keys = KeyRing.load(key_file(where), {}) if key_file(where).exists() else None
+    tenant_of = {bytes([n]) * 32: name for n, name in enumerate(TENANTS)}.get
+    return NvmeTier.open([path], segment_bytes=SEGMENT_BYTES, codec=PlanesLz4(), keys=keys, tenant_of=tenant_of)
+
+
+def key_file(where: Path) -> Path:
+    return where.with_suffix(".keys")
+
+
+def write_keys(where: Path) -> None:
+    key_file(where).touch(0o600)
+    key_file(where).write_text("".join(f'{name} = "{os.urandom(32).hex()}"\n' for name in TENANTS))
 
 
 def disk_bytes(where: Path) -> int:
@@ -341,6 +355,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="kill -9 a writer of the NVMe tier, again and again")
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--encrypted", action="store_true", help="with a key for each namespace")
     parser.add_argument("--dir", type=Path, default=None, help="a directory on the disk to try (kept after a fault)")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -348,6 +363,8 @@ def main() -> int:
     if args.dir is not None:
         args.dir.mkdir(parents=True, exist_ok=True)
     where = Path(tempfile.mkdtemp(prefix="kvterrace-torture-", dir=args.dir))
+    if args.encrypted:
+        write_keys(where)
     book = torture(args.rounds, args.seed, where)
     if book.faults:
         log.error("the files are left in %s", where)
@@ -356,6 +373,7 @@ def main() -> int:
         log.error("nothing was ever stored: this proves nothing")
         return 1
     shutil.rmtree(where)
+    key_file(where).unlink(missing_ok=True)
     return 0
 
 

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ....proto import PAGE_BYTES
-from ....proto.record import DeviceState
+from ....proto.encrypted import FindKey
+from ....proto.record import ENCRYPTED_VERSION, VERSION, DeviceState
 from ..codec import RAW, Codec
 from .breaker import Breaker
 from .budget import Budget
+from .cipher import Cipher
 from .files import Files
 from .transfer import Opener, Outcome
 from .types import NvmePath
@@ -47,6 +49,17 @@ class Options:
     threads: int = 4
     max_pending_bytes: int = 256 << 20
     slow_s: float = 1.0
+    cipher: Cipher | None = None
+
+    @property
+    def version(self) -> int:
+        """Of new segments."""
+        return VERSION if self.cipher is None else ENCRYPTED_VERSION
+
+    @property
+    def find(self) -> FindKey | None:
+        """The keys of records; None: there are none, and no record may need one."""
+        return None if self.cipher is None else self.cipher.find
 
 
 @dataclass(slots=True)
@@ -58,6 +71,10 @@ class Totals:
     read_bytes: int = 0
     errors: int = 0
     corrupt_blocks: int = 0
+    encrypted_blocks: int = 0
+    open_failures: int = 0
+    key_missing_blocks: int = 0
+    clear_dropped_blocks: int = 0
 
 
 @dataclass(slots=True)

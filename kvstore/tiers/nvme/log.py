@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ....proto import PAGE_BYTES
-from ....proto.record import SegmentHeader, TableBuilder
+from ....proto.footer import TableBuilder
+from ....proto.record import SegmentHeader
 from .device import Device
 from .index import RecordIndex
 from .reclaim import Reclaimer
@@ -97,7 +98,7 @@ class Log:
         """Of live records: as much as leaves garbage in every mix of segments, whatever footers take."""
         segment = self.options.segment_bytes
         sealed = self.capacity_bytes - STATE_BYTES - sum(self._foreign.values()) - 2 * segment
-        share = LIVE_SHARE * (1 - empty_bytes(segment) / segment)
+        share = LIVE_SHARE * (1 - empty_bytes(segment, self.options.version) / segment)
         return max(0, int(sealed * share) - self.tally.row_bytes)
 
     @property
@@ -165,6 +166,7 @@ class Log:
             int.from_bytes(self.options.entropy(8), "little"),
             size_bytes,
             int(self.options.wall() * 1000),
+            self.options.version,
         )
         self._next_number += 1
         path = self.device.where.path / file_name(header.number)
@@ -182,7 +184,7 @@ class Log:
         if handle is None:
             self.used_bytes -= size_bytes
             return "full"
-        segment.writing = Writing(handle, TableBuilder(), segment.first_page)
+        segment.writing = Writing(handle, TableBuilder(header.version), segment.first_page)
         self.segments[segment.slot] = segment
         self.index.enrol(self, segment)
         self.safety.directory_unsynced = True
@@ -196,9 +198,9 @@ class Log:
         handle = writing.handle
         assert handle is not None
         footer_bytes = segment.size_bytes - writing.next_page * PAGE_BYTES
-        files, header = self.options.files, segment.header
+        files, header, find = self.options.files, segment.header, self.options.find
         segment.unsynced = False  # from here on: bits that are written meanwhile may come too late for its sync
-        job = self.device.write(lambda _: seal_segment(files, handle, header, writing.table, writing.next_page))
+        job = self.device.write(lambda _: seal_segment(files, handle, header, writing.table, writing.next_page, find))
         try:
             size = await job.future
         except OSError as error:
@@ -328,6 +330,10 @@ class Log:
             direct=device.opener.direct,
             segments=len(self.segments),
             foreign_segments=len(self._foreign),
+            encrypted_blocks=totals.encrypted_blocks,
+            open_failures=totals.open_failures,
+            key_missing_blocks=totals.key_missing_blocks,
+            clear_dropped_blocks=totals.clear_dropped_blocks,
         )
 
     def check(self) -> None:

@@ -44,6 +44,7 @@ class ReadPath:
 
     def _plan_reads(self, wanted: Sequence[Wanted], answers: list[Got | None]) -> list[ReadRequest]:
         """Records that lie one after another go into one request."""
+        cipher, find = self._options.cipher, self._options.find
         found: list[tuple[int, int, int, int, Log, Segment]] = []
         for position, each in enumerate(wanted):
             place = self._index.find(padded(each.key))
@@ -55,6 +56,12 @@ class ReadPath:
             asked = (each.fingerprint, each.block_bytes, len(each.tokens))
             if asked != (group.fingerprint, group.block_bytes, 4 * group.block_tokens):
                 answers[position] = Miss()
+                continue
+            verdict = "give" if cipher is None else cipher.verdict(group)
+            if verdict != "give":
+                answers[position] = Miss()
+                if verdict == "drop":
+                    self._refuse(log, segment, ordinal)
                 continue
             found.append((segment.slot, segment.pages[ordinal], position, ordinal, log, segment))
         found.sort(key=lambda entry: entry[:3])
@@ -68,8 +75,9 @@ class ReadPath:
             request = requests[-1]
             request.positions.append(position)
             request.ordinals.append(ordinal)
+            key = find(segment.group(ordinal).key_id) if find is not None else None
             request.parts.append(
-                Reading(wanted[position], page, head_pages, count - head_pages, segment.codec(ordinal))
+                Reading(wanted[position], page, head_pages, count - head_pages, segment.codec(ordinal), key)
             )
             request.pages += count
         return requests
@@ -92,12 +100,20 @@ class ReadPath:
         if not future.cancelled():
             outcome = future.result()
             log.device.has_read(outcome, job.seconds)
+            log.device.totals.open_failures += outcome.unopened
             for ordinal, position, answer in zip(request.ordinals, request.positions, outcome.answers, strict=True):
                 if answers[position] is None:
                     answers[position] = answer
                 if isinstance(answer, Failed):
                     self._condemn(request, ordinal, answer, outcome)
         log.reader_left(request.segment)
+
+    def _refuse(self, log: Log, segment: Segment, ordinal: int) -> None:
+        """A record in clear of a tenant that has a key, or none at all: it must not be there."""
+        log.device.totals.clear_dropped_blocks += 1
+        self._index.drop(segment, ordinal)
+        log.safety.marks_due()
+        log.bury_if_dead(segment)
 
     def _condemn(self, request: ReadRequest, ordinal: int, answer: Failed, outcome: Outcome) -> None:
         """A record that is damaged or cannot be read is gone, so that nobody waits for it again."""

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ....proto import PAGE_BYTES
+from .moving import Moved, Target, Unreadable, move_records
 from .segment import Segment, exact_bytes
-from .transfer import Moved, Unreadable, move_records
 
 if TYPE_CHECKING:
     from .log import Log
@@ -68,7 +68,7 @@ class Reclaimer:
         victims = self._choose()
         if not victims:
             return False
-        size = _size_of(victims)
+        size = self._size_of(victims)
         self.affordable = self._log.device.budget.allows(size)
         if not self.affordable:
             return False
@@ -99,10 +99,10 @@ class Reclaimer:
         chosen: list[Segment] = []
         limit = min(self._log.options.segment_bytes, self._log.free_bytes)
         for _, _, segment in sorted(scored, reverse=True, key=lambda entry: entry[:2]):
-            if _size_of([*chosen, segment]) <= limit:
+            if self._size_of([*chosen, segment]) <= limit:
                 chosen.append(segment)
         before = sum(segment.size_bytes for segment in chosen)
-        return chosen if before - _size_of(chosen) >= MIN_GAIN * before else []
+        return chosen if before - self._size_of(chosen) >= MIN_GAIN * before else []
 
     async def _move(self, victims: list[Segment], copy: Segment) -> bool:
         places: list[tuple[Segment, int, int]] = []  # where each record was, and its ordinal in the copy
@@ -147,9 +147,9 @@ class Reclaimer:
         handle = writing.handle
         assert handle is not None
         where = [(victim.pages[ordinal], victim.lengths[ordinal]) for ordinal in run]
-        opener, path, ident = self._log.device.opener, victim.path, copy.header.ident
-        page = writing.next_page
-        job = self._log.device.write(lambda scratch: move_records(opener, path, where, ident, handle, page, scratch))
+        opener, path = self._log.device.opener, victim.path
+        to, find = Target(handle, copy.header.ident, writing.next_page), self._log.options.find
+        job = self._log.device.write(lambda scratch: move_records(opener, path, where, to, find, scratch))
         try:
             moved = await job.future
         except Unreadable as error:
@@ -194,11 +194,11 @@ class Reclaimer:
         if run:
             yield run
 
-
-def _size_of(victims: list[Segment]) -> int:
-    """Bytes of the segment that what lives in them needs."""
-    return exact_bytes(
-        sum(victim.live_pages for victim in victims),
-        sum(len(victim.groups) for victim in victims),
-        sum(victim.live_row_bytes for victim in victims),
-    )
+    def _size_of(self, victims: list[Segment]) -> int:
+        """Bytes of the segment that what lives in them needs."""
+        return exact_bytes(
+            sum(victim.live_pages for victim in victims),
+            sum(len(victim.groups) for victim in victims),
+            sum(victim.live_row_bytes for victim in victims),
+            self._log.options.version,
+        )

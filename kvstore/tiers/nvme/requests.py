@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ....proto.encrypted import RecordKey
 from ..base import Record
 from .log import Log
 from .segment import Segment
@@ -36,13 +37,15 @@ class ReadRequest:
 
 @dataclass(slots=True, eq=False)
 class WriteRequest:
-    """costs: (pages, footer row bytes) of each record, as the log expects them. job: what may touch the payloads now.
-    abandoned: nobody waits any more. void: namespaces that were cleared before it was written."""
+    """costs: (pages, footer row bytes) of each record, as the log expects them. keys: to encrypt each with. job: what
+    may touch the payloads now. abandoned: nobody waits any more. void: namespaces that were cleared before it was
+    written."""
 
     log: Log
     positions: list[int] = field(default_factory=list[int])
     records: list[Record] = field(default_factory=list[Record])
     costs: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    keys: list[RecordKey | None] = field(default_factory=list["RecordKey | None"])
     pages: int = 0
     job: Job[Any] | None = None
     abandoned: bool = False

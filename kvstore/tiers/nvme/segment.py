@@ -6,49 +6,40 @@ file goes; its bit on the disk follows when the dirty bitmap pages are written.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from ....proto import PAGE_BYTES
-from ....proto.record import (
-    KEY_BYTES,
-    Group,
-    RecordHeader,
-    SegmentHeader,
-    Table,
-    TableBuilder,
-    footer_bytes,
-    header_pages,
-    pages,
-    row_bytes,
-)
+from ....proto.footer import Group, Table, TableBuilder, footer_bytes, group_of, row_bytes
+from ....proto.record import KEY_BYTES, VERSION, RecordHeader, SegmentHeader, header_pages, pages
 
 SUFFIX = ".seg"
 _BITS_A_PAGE = 8 * PAGE_BYTES
-_GROUP_SLACK_BYTES = PAGE_BYTES  # of the footer, for groups that the next request may bring
+_GROUP_SLACK_PAGES = {True: 6, False: 1}  # encrypted or not: of the footer, for groups that the next request may bring
 
 
 def file_name(number: int) -> str:
     return f"{number:016x}{SUFFIX}"
 
 
-def exact_bytes(count: int, groups: int, row_sizes: int) -> int:
+def exact_bytes(count: int, groups: int, row_sizes: int, version: int) -> int:
     """Of a segment for just these records: `count` pages, so many groups and bytes of footer rows."""
     bitmap = 1
     while True:
-        size = (1 + bitmap + count) * PAGE_BYTES + footer_bytes(groups, row_sizes)
+        size = (1 + bitmap + count) * PAGE_BYTES + footer_bytes(groups, row_sizes, version)
         if SegmentHeader(0, 0, size, 0).bitmap_pages <= bitmap:
             return size
         bitmap += 1
 
 
-def empty_bytes(size_bytes: int) -> int:
+def empty_bytes(size_bytes: int, version: int = VERSION) -> int:
     """What a segment of at most `size_bytes` takes beside its records and their footer rows."""
-    header = SegmentHeader(0, 0, size_bytes, 0)
-    return (1 + header.bitmap_pages) * PAGE_BYTES + footer_bytes(0, 0) + PAGE_BYTES + _GROUP_SLACK_BYTES
+    header = SegmentHeader(0, 0, size_bytes, 0, version)
+    slack = 1 + _GROUP_SLACK_PAGES[header.encrypted]
+    return (1 + header.bitmap_pages + slack) * PAGE_BYTES + footer_bytes(0, 0, version)
 
 
 @dataclass(slots=True, eq=False)
@@ -130,7 +121,8 @@ class Segment:
         return self.groups[self._group_of[ordinal]]
 
     def head_pages(self, ordinal: int) -> int:
-        return header_pages(self.group(ordinal).block_tokens)
+        group = self.group(ordinal)
+        return header_pages(group.block_tokens, encrypted=bool(group.key_id))
 
     def codec(self, ordinal: int) -> int:
         return self._codecs[ordinal]
@@ -146,15 +138,19 @@ class Segment:
         writing = self.writing
         if writing is None or writing.closed:
             return False
-        footer = footer_bytes(0, writing.promised_row_bytes + row_sizes) + _GROUP_SLACK_BYTES
-        footer += footer_bytes(len(writing.table.groups), 0)
+        version = self.header.version
+        footer = footer_bytes(0, writing.promised_row_bytes + row_sizes, version)
+        footer += footer_bytes(len(writing.table.groups), 0, version)
+        footer += _GROUP_SLACK_PAGES[self.header.encrypted] * PAGE_BYTES
         return (writing.next_page + count) * PAGE_BYTES + footer <= self.header.size_bytes
 
     @property
     def footer_bytes(self) -> int:
         """Of what sealing it will write, records on their way included."""
         writing = self.writing
-        return 0 if writing is None else footer_bytes(len(writing.table.groups), writing.promised_row_bytes)
+        if writing is None:
+            return 0
+        return footer_bytes(len(writing.table.groups), writing.promised_row_bytes, self.header.version)
 
     def append(self, count: int, row_sizes: int) -> int:
         """Take the next `count` pages; the first of them."""
@@ -170,7 +166,7 @@ class Segment:
         assert self.writing is not None
         group = self.writing.table.add(header, page, tokens)
         if group == len(self.groups):
-            self.groups.append(Group(header.fingerprint, header.block_tokens, header.block_bytes, header.hash_id))
+            self.groups.append(group_of(header))
         self.keys.append(header.key)
         self.pages.append(page)
         self.lengths.append(header.record_pages)
@@ -182,14 +178,18 @@ class Segment:
         self._count(1, header.record_pages, row_bytes(header.block_tokens))
         return len(self.keys) - 1
 
-    def load(self, table: Table) -> None:
-        """All records of a recovered segment; live, but those whose bit is set. O(records) in numpy."""
+    def load(self, table: Table, gone: Collection[int] = ()) -> list[int]:
+        """All records of a recovered segment; live, but those whose bit is set, and those of groups that are `gone`:
+        how many of these were not dead before, by group. O(records) in numpy."""
         rows = table.rows
-        heads = np.array([header_pages(group.block_tokens) for group in table.groups], dtype=np.uint32)
+        kinds = [(group.block_tokens, bool(group.key_id)) for group in table.groups]
+        heads = np.array([header_pages(count, encrypted=hidden) for count, hidden in kinds], dtype=np.uint32)
         tokens = np.array([row_bytes(group.block_tokens) for group in table.groups], dtype=np.int64)
         lengths = (heads[rows["group"]] + -(-rows["stored_bytes"].astype(np.int64) // PAGE_BYTES)).astype(np.uint32)
         bits = np.unpackbits(np.frombuffer(self.bitmap, np.uint8), bitorder="little")
         alive = bits[rows["page"]] == 0
+        lost = alive & np.isin(rows["group"], list(gone))
+        alive &= ~lost
         keys = np.ascontiguousarray(rows["key"]).tobytes()
         self.groups = list(table.groups)
         self.keys = [keys[at : at + KEY_BYTES] for at in range(0, len(keys), KEY_BYTES)]
@@ -204,6 +204,9 @@ class Segment:
         self.alive = bytearray(alive.tobytes())
         self.newest = int(rows["sequence"].max(initial=0))
         self._count(int(alive.sum()), int(lengths[alive].sum()), int(tokens[rows["group"]][alive].sum()))
+        for page in rows["page"][lost].tolist():
+            self.bury(page)
+        return np.bincount(rows["group"][lost], minlength=len(table.groups)).tolist()
 
     def kill(self, ordinal: int, *, moved: bool = False) -> None:
         """A live record is dead. moved: a copy of it lives, so its bit, which speaks for all copies, stays clear."""
@@ -262,6 +265,6 @@ def _at(column: Sequence[int], ordinals: Iterable[int]) -> Iterator[int]:
     return (column[ordinal] for ordinal in ordinals)
 
 
-def record_cost(block_tokens: int, stored_bytes: int) -> tuple[int, int]:
+def record_cost(block_tokens: int, stored_bytes: int, *, encrypted: bool) -> tuple[int, int]:
     """(pages, bytes of its footer row) of a record."""
-    return header_pages(block_tokens) + pages(stored_bytes), row_bytes(block_tokens)
+    return header_pages(block_tokens, encrypted=encrypted) + pages(stored_bytes), row_bytes(block_tokens)

@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....proto import PAGE_BYTES
-from ....proto.record import HASH_NAMES, Group, Table, pinned
+from ....proto.footer import Group, Table, pinned
+from ....proto.record import HASH_NAMES
 from ...errors import NvmeError
 from .device import Device, Options
+from .files import Files
 from .index import RecordIndex
 from .log import Log
 from .recovery import Found, Recovered, read_segment, recover
@@ -39,11 +41,17 @@ def take_paths(paths: Sequence[NvmePath], options: Options) -> "list[tuple[Devic
             _refuse(where, paths, options)
             taken.append(_take(where, options))
     except NvmeError:
-        for _, lock in taken:
-            if lock is not None:
-                options.files.close(lock)
+        release(options.files, [lock for _, lock in taken])
         raise
     return taken
+
+
+def release(files: Files, locks: Sequence[int | None]) -> None:
+    """Let other stores have the paths."""
+    for lock in locks:
+        if lock is not None:
+            with contextlib.suppress(OSError):  # a device that is gone holds no lock
+                files.close(lock)
 
 
 def _refuse(where: NvmePath, paths: Sequence[NvmePath], options: Options) -> None:
@@ -89,7 +97,7 @@ def open_logs(devices: Sequence[Device], index: RecordIndex[Log]) -> tuple[list[
             segment = Segment(index.new_slot(), each.header, each.path, each.size_bytes, made.tally)
             segment.bitmap = each.bitmap
             segment.unsynced = True  # nobody knows what the process before us had synced
-            segment.load(each.table)
+            _load(made, segment, each)
             tables.append((made, segment, each.table, each))
             made.adopt(segment)
     _settle(index, [(segment, found.unsealed is None) for _, segment, _, found in tables])
@@ -100,11 +108,30 @@ def open_logs(devices: Sequence[Device], index: RecordIndex[Log]) -> tuple[list[
     return logs, {segment.slot: table for _, segment, table, _ in tables}
 
 
+def _load(made: Log, segment: Segment, found: Found) -> None:
+    """The segment's records, but those that may not be given out any more, which are dead from now on."""
+    cipher, totals = made.options.cipher, made.device.totals
+    gone: set[int] = set()
+    for number, group in enumerate(found.table.groups):
+        if cipher is not None and cipher.keeps(group, locked=number in found.table.locked):
+            cipher.learn(group)
+        elif cipher is not None:
+            gone.add(number)
+    for group, count in zip(found.table.groups, segment.load(found.table, gone), strict=True):
+        if group.key_id:
+            totals.key_missing_blocks += count
+        else:
+            totals.clear_dropped_blocks += count
+    totals.key_missing_blocks += found.key_missing
+    totals.open_failures += found.unopened
+    totals.corrupt_blocks += found.unopened
+
+
 def _recovered(device: Device) -> Recovered:
     if device.lost:
         return Recovered()
     try:
-        found = recover(device.opener, device.where.path)
+        found = recover(device.opener, device.where.path, device.options.find)
     except OSError as error:
         _lost(device, error)
         return Recovered()
@@ -163,7 +190,7 @@ def _finish(made: Log, segment: Segment, found: Found) -> None:
     writing = segment.writing = Writing(None, table, page, closed=True)
     try:
         writing.handle = made.device.opener.open(segment.path, "write")
-        size = seal_segment(files, writing.handle, segment.header, table, page)
+        size = seal_segment(files, writing.handle, segment.header, table, page, made.options.find)
         files.close(writing.handle)
     except OSError as error:
         made.device.failed(made.device.writes, error)
@@ -202,7 +229,7 @@ def _table(made: Log, segment: Segment) -> Table | None:
     try:
         handle = made.device.opener.open(segment.path, "read")
         try:
-            found = read_segment(files, handle, segment.path, segment.size_bytes)
+            found = read_segment(files, handle, segment.path, segment.size_bytes, made.options.find)
         finally:
             files.close(handle)
     except OSError as error:

@@ -7,22 +7,24 @@ then on, and a power cut after the next flush. See docs/formats.md for the files
 """
 
 import asyncio
-import contextlib
 import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 
 from ....proto import PAGE_BYTES
+from ...errors import NvmeError
+from ...security.keyring import KeyRing
 from ..base import Got, Miss, Put, Record, Rejected, Usage, Wanted
 from ..codec import RAW, Codec, CodecStats, Measured
+from .cipher import Cipher, TenantOf
 from .device import Options
 from .files import Files, OsFiles
 from .index import RecordIndex
 from .log import Log
 from .reading import ReadPath
 from .segment import empty_bytes
-from .startup import Tables, inventory, open_logs, take_paths
+from .startup import Tables, inventory, open_logs, release, take_paths
 from .transfer import padded
 from .types import DeviceStats, Inventory, NvmePath
 from .writing import WritePath
@@ -63,6 +65,8 @@ class NvmeTier:
         threads: int = 4,
         max_pending_bytes: int = 256 << 20,
         slow_s: float = 1.0,
+        keys: KeyRing | None = None,
+        tenant_of: TenantOf = lambda _: "",
     ) -> "NvmeTier":
         """Lock the paths and find what they hold. Blocks; needs no event loop.
 
@@ -77,6 +81,9 @@ class NvmeTier:
         threads:           requests in flight, of each path and direction.
         max_pending_bytes: that may be waiting to be written to one path; more is Rejected("busy").
         slow_s:            a device call that takes longer counts as a failure.
+        keys:              to encrypt blocks with, by tenant; None = they are written as they are. A path that has
+                           encrypted blocks is not opened without keys.
+        tenant_of:         the tenant of a namespace's fingerprint; None = not known now, and nothing new is written.
         """
         assert paths, "a tier without a path is a NullTier"
         assert segment_bytes % PAGE_BYTES == 0, segment_bytes
@@ -92,10 +99,15 @@ class NvmeTier:
             threads=threads,
             max_pending_bytes=max_pending_bytes,
             slow_s=slow_s,
+            cipher=None if keys is None else Cipher(keys, tenant_of),
         )
         taken = take_paths(paths, options)
         index: RecordIndex[Log] = RecordIndex()
-        logs, tables = open_logs([device for device, _ in taken], index)
+        try:
+            logs, tables = open_logs([device for device, _ in taken], index)
+        except NvmeError:
+            release(options.files, [lock for _, lock in taken])
+            raise
         tier = cls(logs, index, options, [lock for _, lock in taken if lock is not None])
         tier._known = tables
         return tier
@@ -131,6 +143,12 @@ class NvmeTier:
                 home.safety.marks_due()
                 home.reclaimer.kick()
         return answers
+
+    def refuses(self, fingerprint: bytes) -> str:
+        """Why no block of that namespace is taken now: "no_key", "no_tenant"; "" = there is nothing against it."""
+        cipher = self._options.cipher
+        found = None if cipher is None else cipher.writing(fingerprint)
+        return found if isinstance(found, str) else ""
 
     async def clear(self, fingerprint: bytes | None) -> int:
         """Forget a namespace's blocks, or all; how many. They do not come back after a restart, whatever happens after
@@ -198,9 +216,8 @@ class NvmeTier:
         for home in self._logs:
             home.device.stop()
         self._index.clear()
-        for lock in self._locks if not late else ():  # a write that hangs must not meet another owner's
-            with contextlib.suppress(OSError):  # a device that is gone holds no lock
-                self._options.files.close(lock)
+        if not late:  # a write that hangs must not meet another owner's
+            release(self._options.files, self._locks)
 
     def check(self) -> None:
         """AssertionError unless a recount agrees. O(records)."""

@@ -13,6 +13,7 @@ import numpy as np
 import xxhash
 
 from ....proto import PAGE_BYTES
+from ....proto.encrypted import TAG_BYTES, Bytes, EncryptedHeader, RecordKey, open_body, pack_encrypted, seal_body
 from ....proto.record import RecordHeader, pages
 from ..base import Failed, Got, Hit, Miss, Record, Wanted
 from ..codec import codec_of
@@ -44,13 +45,15 @@ class Opener:
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """One record to read. page, head_pages, stored_pages, codec: where and how memory says it lies."""
+    """One record to read. page, head_pages, stored_pages, codec: where and how memory says it lies. key: what it is
+    encrypted with; None = it is not."""
 
     wanted: Wanted
     page: int
     head_pages: int
     stored_pages: int
     codec: int
+    key: RecordKey | None = None
 
     @property
     def pages(self) -> int:
@@ -59,10 +62,11 @@ class Reading:
 
 @dataclass(slots=True, eq=False)
 class Outcome:
-    """answers: one each; error: the first device error."""
+    """answers: one each; error: the first device error. unopened: records that their key did not open."""
 
     answers: list[Got] = field(default_factory=list[Got])
     read_bytes: int = 0
+    unopened: int = 0
     error: OSError | None = None
 
 
@@ -86,7 +90,7 @@ def read_records(opener: Opener, path: Path, segment: int, parts: Sequence[Readi
 
 class _Plan:
     """What is read where. views: memory to fill, one after the other; placed: header of each record, and its body
-    where that is not in `into` at once."""
+    where that is not in `into` at once, with a page of room behind it where it is encrypted."""
 
     def __init__(self, parts: Sequence[Reading], scratch: Scratch) -> None:
         self.parts = parts
@@ -94,8 +98,9 @@ class _Plan:
         self.placed: list[tuple[memoryview, memoryview | None]] = []
         directs = [_is_direct(part) for part in parts]
         heads = scratch.take("head", sum(part.head_pages for part in parts))
+        spare = [part.key is not None for part in parts]  # a page behind each of these, for its tag
         bounced = sum(part.stored_pages for part, direct in zip(parts, directs, strict=True) if not direct)
-        bounce = scratch.take("body", bounced)
+        bounce = scratch.take("body", bounced + sum(spare))
         head_at = body_at = 0
         for part, direct in zip(parts, directs, strict=True):
             head = heads[head_at : head_at + part.head_pages * PAGE_BYTES]
@@ -104,9 +109,9 @@ class _Plan:
             if direct:
                 body = part.wanted.into.data[:size]
             else:
-                body = bounce[body_at : body_at + size]
-                body_at += size
-            self.views += (head, body)
+                body = bounce[body_at : body_at + size + (PAGE_BYTES if part.key is not None else 0)]
+                body_at += len(body)
+            self.views += (head, body[:size])
             self.placed.append((head, None if direct else body))
 
 
@@ -127,12 +132,13 @@ def _read_run(files: Files, handle: int, segment: int, plan: _Plan, scratch: Scr
         return [Failed("corrupt")]
     if len(parts) > 1:  # else there may be more of them to read
         scratch.end_turn()
-    return [_judge(part, segment, head, body) for part, (head, body) in zip(parts, plan.placed, strict=True)]
+    placed = zip(parts, plan.placed, strict=True)
+    return [_judge(part, segment, head, body, outcome) for part, (head, body) in placed]
 
 
 def _is_direct(part: Reading) -> bool:
     into = part.wanted.into
-    return part.codec == 0 and into.nbytes >= part.stored_pages * PAGE_BYTES and is_aligned(into)
+    return part.codec == 0 and part.key is None and into.nbytes >= part.stored_pages * PAGE_BYTES and is_aligned(into)
 
 
 def is_aligned(memory: U8) -> bool:
@@ -142,11 +148,31 @@ def is_aligned(memory: U8) -> bool:
     return ctypes.addressof(ctypes.c_char.from_buffer(memory.data)) % PAGE_BYTES == 0  # ten times as fast
 
 
-def _judge(part: Reading, segment: int, head: memoryview, body: memoryview | None) -> Got:
+def _judge(part: Reading, segment: int, head: memoryview, body: memoryview | None, outcome: Outcome) -> Got:
     """The answer for a record that was read, whose block is in `into` when it is a Hit. body: its stored bytes; None =
     they are there already."""
+    if part.key is not None:
+        assert body is not None
+        return _judge_encrypted(part, part.key, segment, head, body, outcome)
     wanted = part.wanted
     found = RecordHeader.unpack(head)
+    wrong = _wrong(part, segment, found)
+    if found is None or wrong is not None:
+        return wrong or Failed("corrupt")
+    header = found[0]
+    into = wanted.into.data[: wanted.block_bytes]
+    if body is not None and header.codec:
+        if xxhash.xxh3_64_intdigest(body[: header.stored_bytes]) != header.stored_checksum:
+            return Failed("corrupt")
+        return _decode(header, body[: header.stored_bytes], wanted.into[: wanted.block_bytes])
+    if body is not None:
+        into[:] = body[: wanted.block_bytes]
+    return Hit(header.block_checksum) if xxhash.xxh3_64_intdigest(into) == header.block_checksum else Failed("corrupt")
+
+
+def _wrong(part: Reading, segment: int, found: tuple[RecordHeader, bytes] | None) -> Got | None:
+    """What a header stands against, None = nothing: it is that of the block that is wanted."""
+    wanted = part.wanted
     if found is None or found[0].segment != segment or found[0].key != padded(wanted.key):
         return Failed("corrupt")
     header, tokens = found
@@ -155,20 +181,40 @@ def _judge(part: Reading, segment: int, head: memoryview, body: memoryview | Non
         return Miss()  # the question is wrong, not the record
     if pages(header.stored_bytes) != part.stored_pages or header.codec != part.codec:
         return Failed("corrupt")
-    into = wanted.into.data[: wanted.block_bytes]
-    if body is not None and header.codec:
-        return _decode(header, body[: header.stored_bytes], wanted.into[: wanted.block_bytes])
-    if body is not None:
-        into[:] = body[: wanted.block_bytes]
-    return Hit(header.block_checksum) if xxhash.xxh3_64_intdigest(into) == header.block_checksum else Failed("corrupt")
+    return None
+
+
+def _judge_encrypted(
+    part: Reading, key: RecordKey, segment: int, head: memoryview, body: memoryview, outcome: Outcome
+) -> Got:
+    """The same; the block is opened into `into`, or before its codec into memory of its own."""
+    sealed = EncryptedHeader.unpack(head)
+    if sealed is None or sealed.header.key_id != key.ident:
+        return Failed("corrupt")
+    found = sealed.open(key)
+    if found is None:
+        outcome.unopened += 1
+        return Failed("corrupt")
+    wrong = _wrong(part, segment, found)
+    if wrong is not None:
+        return wrong
+    header, into = found[0], part.wanted.into[: part.wanted.block_bytes]
+    plain = np.empty(header.stored_bytes, np.uint8) if header.codec else into
+    if len(plain) != header.stored_bytes:
+        return Failed("corrupt")
+    if not open_body(key, sealed.body, body[: header.stored_bytes + TAG_BYTES], plain.data):
+        outcome.unopened += 1
+        return Failed("corrupt")
+    if header.codec:
+        return _decode(header, plain.data, into)
+    whole = xxhash.xxh3_64_intdigest(into.data) == header.block_checksum
+    return Hit(header.block_checksum) if whole else Failed("corrupt")
 
 
 def _decode(header: RecordHeader, stored: memoryview, into: U8) -> Got:
     codec = codec_of(header.codec)
     if codec is None:
         return Miss()  # a newer program's
-    if xxhash.xxh3_64_intdigest(stored) != header.stored_checksum:
-        return Failed("corrupt")
     try:
         codec.decode(np.frombuffer(stored, np.uint8), into)
     except ValueError:
@@ -184,11 +230,12 @@ def padded(key: bytes) -> bytes:
 
 @dataclass(slots=True, eq=False)
 class Storing:
-    """One record to write. stored: what the codec made of it, None = the payload as it is."""
+    """One record to write. stored: what the codec made of it, None = the payload as it is. key: to encrypt it with."""
 
     record: Record
     header: RecordHeader
     stored: bytes | None
+    key: RecordKey | None = None
 
     @property
     def pages(self) -> int:
@@ -200,7 +247,7 @@ def write_records(files: Files, handle: int, page: int, parts: Sequence[Storing]
     whose payload does not fit its checksum: its place stays without a header. OSError: none of them is there."""
     bounced = [_bounced_pages(part) for part in parts]
     heads = scratch.take("head", sum(part.header.header_pages for part in parts))
-    bounce = scratch.take("body", sum(bounced))
+    bounce = scratch.take("body", sum(bounced) + 1)  # the last tag may lie behind its pages, until it is in its header
     views: list[memoryview] = []
     good: list[bool] = []
     head_at = body_at = 0
@@ -210,13 +257,19 @@ def write_records(files: Files, handle: int, page: int, parts: Sequence[Storing]
         size = pages(part.header.stored_bytes) * PAGE_BYTES
         block = part.record.payload.data[: part.record.block_bytes]
         good.append(xxhash.xxh3_64_intdigest(block) == part.header.block_checksum)
-        if good[-1]:
-            part.header.pack_into(head, part.record.tokens)
-        else:
+        if not good[-1]:
             head[:] = bytes(len(head))
+        elif part.key is None:
+            part.header.pack_into(head, part.record.tokens)
         if bounced_pages:
             body = bounce[body_at : body_at + size]
-            body[: part.header.stored_bytes] = block if part.stored is None else part.stored
+            stored = block if part.stored is None else part.stored
+            if part.key is None:
+                body[: part.header.stored_bytes] = stored
+            elif good[-1]:
+                _encrypt(part, part.key, stored, head, bounce[body_at : body_at + size + TAG_BYTES])
+            else:
+                body[:] = bytes(size)  # nothing of what is in memory
             body_at += size
         else:
             body = part.record.payload.data[:size]
@@ -225,70 +278,20 @@ def write_records(files: Files, handle: int, page: int, parts: Sequence[Storing]
     return good
 
 
+def _encrypt(part: Storing, key: RecordKey, stored: Bytes, head: memoryview, area: memoryview) -> None:
+    """Header and stored bytes, padded with zeros. area: TAG_BYTES longer than the pages."""
+    size = part.header.stored_bytes
+    body = seal_body(key, stored, area[: size + TAG_BYTES])
+    area[size:] = bytes(len(area) - size)
+    header = part.header._replace(stored_checksum=xxhash.xxh3_64_intdigest(area[:size]))
+    pack_encrypted(header, part.record.tokens, key, body, head)
+
+
 def _bounced_pages(part: Storing) -> int:
     count = pages(part.header.stored_bytes)
     payload = part.record.payload
-    direct = part.stored is None and payload.nbytes >= count * PAGE_BYTES and is_aligned(payload)
+    direct = part.stored is None and part.key is None and payload.nbytes >= count * PAGE_BYTES and is_aligned(payload)
     return 0 if direct else count
-
-
-class Unreadable(OSError):
-    """It is the source that fails."""
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """A record in its new place."""
-
-    header: RecordHeader
-    tokens: bytes
-    page: int
-
-
-def move_records(
-    opener: Opener, path: Path, run: Sequence[tuple[int, int]], segment: int, handle: int, page: int, scratch: Scratch
-) -> list[Moved | None]:
-    """Copy records that lie one after another, (page, pages) each, from the file at `path` to the segment with that
-    ident, from `page` on without gaps. None for each that is damaged and was left behind. OSError: none was moved."""
-    area = scratch.take("body", sum(length for _, length in run))
-    try:
-        source = opener.open(path, "read")
-        try:
-            filled = fill(opener.files, source, [area], run[0][0])
-        finally:
-            opener.files.close(source)
-    except OSError as error:
-        raise Unreadable(*error.args) from error
-    area[filled * PAGE_BYTES :] = bytes(len(area) - filled * PAGE_BYTES)  # the file ends there: nothing stale instead
-    moved: list[Moved | None] = []
-    views: list[memoryview] = []
-    to, at = page, 0
-    for _, length in run:
-        record = area[at * PAGE_BYTES : (at + length) * PAGE_BYTES]
-        at += length
-        found = parse_record(record)
-        if found is None:
-            moved.append(None)
-            continue
-        header, tokens = found[0]._replace(segment=segment), found[1]
-        header.pack_into(record[: header.header_pages * PAGE_BYTES], tokens)
-        moved.append(Moved(header, tokens, to))
-        views.append(record)
-        to += length
-    if views:
-        drain(opener.files, handle, views, page)
-    return moved
-
-
-def parse_record(record: memoryview) -> tuple[RecordHeader, bytes] | None:
-    """(header, tokens) of a record that is exactly this long and whole, stored bytes included."""
-    found = RecordHeader.unpack(record)
-    if found is None or found[0].record_pages * PAGE_BYTES != len(record):
-        return None
-    header = found[0]
-    at = header.header_pages * PAGE_BYTES
-    whole = xxhash.xxh3_64_intdigest(record[at : at + header.stored_bytes]) == header.stored_checksum
-    return found if whole else None
 
 
 def fill(files: Files, handle: int, views: Sequence[memoryview], page: int) -> int:

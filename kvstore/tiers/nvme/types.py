@@ -36,6 +36,10 @@ class DeviceStats:
     read_bytes:        from the device, for get.
     errors:            device calls that failed or took too long.
     corrupt_blocks:    found damaged, and dropped.
+    encrypted_blocks:  written encrypted.
+    open_failures:     those of the corrupt ones that the key did not open: changed, or never sealed with it.
+    key_missing_blocks: dropped at start, since their key is not there any more.
+    clear_dropped_blocks: dropped, since they are in clear and should not be.
     budget_left_bytes: of today's write budget; None = there is none.
     direct:            past the page cache.
     foreign_segments:  unreadable, or of a version this program does not know; left alone.
@@ -55,6 +59,10 @@ class DeviceStats:
     direct: bool
     segments: int
     foreign_segments: int
+    encrypted_blocks: int = 0
+    open_failures: int = 0
+    key_missing_blocks: int = 0
+    clear_dropped_blocks: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

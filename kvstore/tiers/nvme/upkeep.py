@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ....proto import PAGE_BYTES
-from ....proto.record import DeviceState, SegmentHeader, TableBuilder
+from ....proto.encrypted import FindKey
+from ....proto.footer import TableBuilder
+from ....proto.record import DeviceState, SegmentHeader
 from .files import Files
 from .transfer import Opener, drain, fill
 from .workers import aligned
@@ -49,9 +51,12 @@ def discard(files: Files, path: Path, handle: int) -> None:
             call()
 
 
-def seal_segment(files: Files, handle: int, header: SegmentHeader, table: TableBuilder, page: int) -> int:
-    """Write the footer behind the last record and cut the file there; how long it is. It is on the disk then."""
-    footer = paged(table.pack(header.ident, page))
+def seal_segment(
+    files: Files, handle: int, header: SegmentHeader, table: TableBuilder, page: int, find: FindKey | None
+) -> int:
+    """Write the footer behind the last record and cut the file there; how long it is. It is on the disk then. find: has
+    the keys of its encrypted records."""
+    footer = paged(table.pack(header.ident, page, find))
     size = page * PAGE_BYTES + len(footer)
     assert size <= header.size_bytes, "a footer larger than what was kept for it"
     files.fdatasync(handle)  # a footer that is whole vouches for the records before it, after a power cut too

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import xxhash
 
 from ....proto import PAGE_BYTES
+from ....proto.encrypted import RecordKey
 from ....proto.record import HASH_IDS, RecordHeader
 from ..base import Failed, Put, Record, Rejected, Stored
 from ..codec import RAW
@@ -80,12 +81,16 @@ class WritePath:
         for position, record in enumerate(records):
             assert record.payload.nbytes >= record.block_bytes, "a payload shorter than its block"
             key = padded(record.key)
-            cost = record_cost(len(record.tokens) // 4, record.block_bytes)
-            if self._has(key) and not record.replace:
+            secret = self._key_of(record)
+            encrypted = secret is not None
+            cost = record_cost(len(record.tokens) // 4, record.block_bytes, encrypted=encrypted)
+            if isinstance(secret, str):
+                answers[position] = Rejected(secret)
+            elif self._has(key) and not record.replace:
                 answers[position] = Stored()
             elif key in seen:
                 twins[position] = seen[key]
-            elif cost[0] * PAGE_BYTES + cost[1] + empty_bytes(self._options.segment_bytes) > self._largest():
+            elif cost[0] * PAGE_BYTES + cost[1] + self._empty_bytes > self._largest():
                 answers[position] = Rejected("too_large")
             else:
                 last = requests[-1] if requests else None
@@ -102,8 +107,18 @@ class WritePath:
                 last.positions.append(position)
                 last.records.append(record)
                 last.costs.append(cost)
+                last.keys.append(secret)
                 last.pages += cost[0]
         return requests
+
+    def _key_of(self, record: Record) -> RecordKey | str | None:
+        """What to encrypt it with, None = nothing; or why it must not be written."""
+        cipher = self._options.cipher
+        return None if cipher is None else cipher.writing(record.fingerprint)
+
+    @property
+    def _empty_bytes(self) -> int:
+        return empty_bytes(self._options.segment_bytes, self._options.version)
 
     def _has(self, key: bytes) -> bool:
         """Whether a copy is there that can be got now."""
@@ -117,7 +132,7 @@ class WritePath:
     def _largest(self) -> int:
         """What one record may take, everything included."""
         limits = [log.live_limit_bytes + log.tally.row_bytes for log in self._logs if not log.device.lost]
-        return min(self._options.segment_bytes, max(limits, default=0) + empty_bytes(self._options.segment_bytes))
+        return min(self._options.segment_bytes, max(limits, default=0) + self._empty_bytes)
 
     def _choose(self, cost: tuple[int, int]) -> Log | Put:
         """The log with the least to do and the most room, of those that take a record of that cost; or why none."""
@@ -143,7 +158,8 @@ class WritePath:
             encoded = await self._encode(request)
             if encoded is None or request.abandoned:
                 return
-            parts = [self._storing(record, each) for record, each in zip(request.records, encoded, strict=True)]
+            rows = zip(request.records, encoded, request.keys, strict=True)
+            parts = [self._storing(record, each, key) for record, each, key in rows]
             count = sum(part.pages for part in parts)
             place = await log.place(count, sum(cost[1] for cost in request.costs))
             if isinstance(place, str):
@@ -181,7 +197,7 @@ class WritePath:
         await asyncio.wait([job.future])
         return None if job.future.cancelled() else job.future.result()
 
-    def _storing(self, record: Record, encoded: Encoded) -> Storing:
+    def _storing(self, record: Record, encoded: Encoded, key: RecordKey | None) -> Storing:
         stored, checksum = encoded
         header = RecordHeader(
             hash_id=HASH_IDS[record.hash_name],
@@ -201,8 +217,9 @@ class WritePath:
             fingerprint=record.fingerprint,
             key=padded(record.key),
             parent=padded(record.parent),
+            key_id=b"" if key is None else key.ident,
         )
-        return Storing(record, header, stored)
+        return Storing(record, header, stored, key)
 
     async def _send(
         self, request: WriteRequest, segment: Segment, page: int, parts: list[Storing]
@@ -253,6 +270,7 @@ class WritePath:
             ordinal = segment.add(part.header, page, part.record.tokens)
             page += part.pages
             log.device.totals.accepted_bytes += part.pages * PAGE_BYTES
+            log.device.totals.encrypted_blocks += part.key is not None
             if request.abandoned or part.record.fingerprint in request.void or self._spare(part):
                 segment.kill(ordinal)
             else:
@@ -293,4 +311,5 @@ def _answer(request: WriteRequest, answers: list[Put | None], answer: Put) -> No
 
 
 def _placed(part: Storing, segment: Segment, sequence: int) -> Storing:
-    return Storing(part.record, part.header._replace(segment=segment.header.ident, sequence=sequence), part.stored)
+    header = part.header._replace(segment=segment.header.ident, sequence=sequence)
+    return Storing(part.record, header, part.stored, part.key)

@@ -109,10 +109,12 @@ async def test_another_hash_is_refused_by_field(served, connect: Connect, namesp
 async def test_another_wire_version_is_refused_with_both_versions(
     served, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    spoken = frames.WIRE_VERSION
     monkeypatch.setattr(frames, "WIRE_VERSION", 99)
-    with pytest.raises(SessionRefused, match=r"wire_version: .* version 1, .* version 99") as refusal:
+    monkeypatch.setattr(frames, "MIN_WIRE_VERSION", 99)
+    with pytest.raises(SessionRefused, match=rf"wire_version: .* version {spoken}, .* version 99") as refusal:
         await connect(served.address)
-    assert (refusal.value.ours, refusal.value.theirs) == ("1", "99")
+    assert (refusal.value.ours, refusal.value.theirs) == (str(spoken), "99")
 
 
 async def test_a_fingerprint_that_does_not_follow_from_the_fields_is_refused(

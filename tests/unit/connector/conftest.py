@@ -19,7 +19,7 @@ from kvterrace.connector.local import LocalConnector
 from kvterrace.kvstore.arena import Arena, ArenaView
 from kvterrace.kvstore.embedded import EmbeddedClient
 from kvterrace.kvstore.store import Store
-from kvterrace.kvstore.types import Acquired, Reserved
+from kvterrace.kvstore.types import Acquired, Reserved, Wait
 from kvterrace.proto import RetentionRange
 from kvterrace.radix import pack_tokens
 
@@ -57,12 +57,15 @@ class FaultyClient:
     async def start(self) -> None:
         await self._inner.start()
 
-    async def acquire(self, tokens: bytes, *, skip: int, deadline_s: float) -> Acquired:
+    async def acquire(self, tokens: bytes, *, skip: int, deadline_s: float, wait: Wait | None = None) -> Acquired:
         await self._before("acquire")
-        answer = await self._inner.acquire(tokens, skip=skip, deadline_s=deadline_s)
+        answer = await self._inner.acquire(tokens, skip=skip, deadline_s=deadline_s, wait=wait)
         await self._after("acquire")
         tiers = answer.tiers if self.tiers is None else self.tiers
         return dataclasses.replace(answer, compute_s=self.compute_s or answer.compute_s, tiers=tiers)
+
+    async def abandon(self, ticket: int) -> None:
+        await self._inner.abandon(ticket)
 
     async def reserve(
         self, tokens: bytes, *, start: int, count: int, retention: Sequence[RetentionRange] = ()
@@ -102,6 +105,11 @@ class FaultyClient:
         await self._before("cancel_prefetch")
         self.told.append(("cancel_prefetch", ticket))
         await self._inner.cancel_prefetch(ticket)
+
+    async def hbm(self, changes, *, whole) -> None:
+        await self._before("hbm")
+        self.told.append(("hbm", list(changes), whole))
+        await self._inner.hbm(changes, whole=whole)
 
     async def observe(self, prefills: Sequence[tuple[int, int, float]]) -> None:
         await self._before("observe")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 
+import numpy as np
 import pytest
 from kvterrace.connector import NullConnector
-from kvterrace.connector.base import LoadDone
+from kvterrace.connector.base import HbmChange, LoadDone
 from kvterrace.proto import Retention, RetentionRange
 
 pytestmark = pytest.mark.unit
@@ -202,7 +203,7 @@ def test_tokens_by_tier_sum_to_what_was_loaded_nearest_first(rig, tokens, order,
 def test_trouble_below_is_told_from_a_decision(rig, tokens, monkeypatch, reason, kind):
     from kvterrace.kvstore.types import NO_SLOTS, Acquired
 
-    async def answer(tokens, *, skip, deadline_s):
+    async def answer(tokens, *, skip, deadline_s, wait):
         return Acquired(0, skip, NO_SLOTS, {}, reason)
 
     monkeypatch.setattr(rig.client, "acquire", answer)
@@ -241,3 +242,36 @@ def test_a_hung_store_is_waited_for_no_longer_than_computing_takes(make_rig, tok
     begun = time.monotonic()
     assert rig.fetch("a", prompt, 0, 4).reason == "deadline"
     assert least_s < time.monotonic() - begun < most_s
+
+
+def change(*numbers: int, tokens: bytes = b"") -> HbmChange:
+    return HbmChange(np.array(numbers, dtype=np.uint32), tokens)
+
+
+def said(rig, calls: int) -> list[tuple[int, bool]]:
+    return [(len(changes), whole) for changes, whole in rig.told("hbm", calls)]
+
+
+def test_a_session_is_told_everything_before_it_is_told_changes(rig, tokens):
+    first = change(0, tokens=tokens(B))
+    assert not rig.connector.hbm([first], whole=False), "it knows nothing yet"
+    assert rig.connector.hbm([first], whole=True)
+    assert rig.connector.hbm([change(0)], whole=False)
+    assert rig.connector.hbm([], whole=False), "nothing to say is not said"
+    assert said(rig, 2) == [(1, True), (1, False)]
+
+
+def test_a_long_report_is_cut_and_only_its_first_part_begins_anew(rig, tokens):
+    changes = [change(number, tokens=tokens(B, seed=number)) for number in range(600)]
+    assert rig.connector.hbm(changes, whole=True)
+    assert said(rig, 3) == [(256, True), (256, False), (88, False)]
+
+
+def test_a_store_that_is_away_has_to_be_told_everything_when_it_is_back(rig, tokens):
+    first = change(0, tokens=tokens(B))
+    assert rig.connector.hbm([first], whole=True)
+    rig.client.away = True
+    assert not rig.connector.hbm([change(0)], whole=False)
+    rig.client.away = False
+    assert not rig.connector.hbm([change(0)], whole=False)
+    assert rig.connector.hbm([first], whole=True)

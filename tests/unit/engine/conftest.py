@@ -96,6 +96,8 @@ class FakeConnector:
         self.prefetches: dict[str, tuple[bytes, int]] = {}
         self.retained: list[tuple[bytes, tuple]] = []
         self.observed: list[tuple[int, int, float]] = []
+        self.hbm_reports: list[tuple[list, bool]] = []
+        self.takes_changes = False
         self.saves: list[tuple[int, int, tuple]] = []
         self._on_event = on_event
         self._cycles: dict[str, tuple[bytes, int, int]] = {}
@@ -163,6 +165,13 @@ class FakeConnector:
 
     def observe(self, first, tokens, seconds):
         self.observed.append((first, tokens, seconds))
+
+    def hbm(self, changes, *, whole):
+        if whole or self.takes_changes:
+            self.hbm_reports.append((list(changes), whole))
+            self.takes_changes = True
+            return True
+        return False
 
     def cancel(self, request_id):
         self.log.append(("cancel", request_id))

@@ -68,6 +68,9 @@ class FakeTier(DramTier):
         self.synced += 1
         return True
 
+    def refuses(self, fingerprint):
+        return ""
+
     def devices(self):
         return ()
 

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from kvterrace.kvstore.tiers import Failed
 
 from .lower_bench import PAGE, B, FakeTier
 
@@ -76,3 +77,44 @@ async def test_a_cancelled_request_leaves_what_came_and_holds_nothing(lower, fli
     b.store.check()
     assert b.store.stats().tiers[0].leased_bytes == 0
     assert len((await b.acquire(b.prompt(1, 6), deadline_s=0)).slots) == 6
+
+
+async def test_prompts_that_part_within_a_flight_both_come(lower, monkeypatch):
+    """The second one's own blocks begin in the middle of the flight that it shares with the first."""
+    monkeypatch.setattr("kvterrace.kvstore.promoter.FLIGHT_BYTES", 4 * PAGE)
+    b = lower(16, tier=Stepwise())
+    one = b.prompt(1, 4)
+    other = one[: 2 * B * 4] + b.prompt(2, 4)
+    await b.saved(one)
+    await b.saved(other)
+    await b.push_out(16)
+    first = asyncio.create_task(b.acquire(one))
+    shared = await _reading(b.tier, 0)
+    second = asyncio.create_task(b.acquire(other))
+    (await _reading(b.tier, 2)).set()
+    await asyncio.sleep(0.01)
+    assert not second.done()
+    shared.set()
+    assert [len((await each).slots) for each in (first, second)] == [4, 6]
+    b.store.check()
+
+
+async def test_who_begins_anew_above_flights_that_still_read_gets_all(lower, flights_of_two):
+    """The first flight failed, those behind it read on; a second request asks for all of it."""
+    b = lower(16, tier=Stepwise())
+    await b.saved(b.prompt(1, 6))
+    await b.push_out(16)
+    first = asyncio.create_task(b.acquire(b.prompt(1, 6)))
+    failing = await _reading(b.tier, 0)
+    later = [await _reading(b.tier, ordinal) for ordinal in (2, 4)]
+    b.tier.trouble = Failed("io")
+    failing.set()
+    assert (await first).reason == "io"
+    b.tier.trouble = None
+    second = asyncio.create_task(b.acquire(b.prompt(1, 6)))
+    await asyncio.sleep(0.01)
+    for gate in later:
+        gate.set()
+    assert len((await asyncio.wait_for(second, 2.0)).slots) == 6
+    await b.store._promoter.settled()
+    assert b.store.stats().tiers[0].leased_bytes == 0

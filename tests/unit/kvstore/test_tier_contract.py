@@ -25,6 +25,7 @@ from kvterrace.kvstore.tiers import (
     Wanted,
 )
 from kvterrace.kvstore.tiers.nvme import NvmePath, NvmeTier
+from kvterrace.kvstore.tiers.remote import Directory, OnThreads, RemoteTier
 
 pytestmark = pytest.mark.unit
 
@@ -35,13 +36,14 @@ PAGE = 4096
 @dataclass
 class Case:
     """keeps: whether it stores at all. flip(tier, key): damage the kept payload behind the tier's back. evicts: whether
-    it makes room by itself, instead of saying "full"."""
+    it makes room by itself, instead of saying "full". bounded: whether it has a cap of its own."""
 
     make: Callable[[Path], Tier]
     keeps: bool
     flip: Callable[[Tier, bytes], None]
     capacity_bytes: int
     evicts: bool = False
+    bounded: bool = True
 
 
 def flip_dram(tier, key):
@@ -58,6 +60,19 @@ def flip_nvme(tier, key):
         os.fsync(file.fileno())
 
 
+def flip_file(tier, key):
+    (path,) = tier.folder.rglob(key.hex())
+    data = bytearray(path.read_bytes())
+    data[PAGE + 100] ^= 1
+    path.write_bytes(data)
+
+
+def make_directory(path: Path) -> RemoteTier:
+    tier = RemoteTier(OnThreads(Directory(path, 10 * (BLOCK_BYTES + PAGE))))
+    tier.folder = path
+    return tier
+
+
 NVME_CAPACITY_BYTES = 5 * 65536 + 4 * PAGE
 TIERS = {
     "dram": Case(lambda _: DramTier(10 * (BLOCK_BYTES + 512)), True, flip_dram, 10 * (BLOCK_BYTES + 512), evicts=True),
@@ -68,6 +83,7 @@ TIERS = {
         flip_nvme,
         NVME_CAPACITY_BYTES,
     ),
+    "directory": Case(make_directory, True, flip_file, 10 * (BLOCK_BYTES + PAGE), evicts=True),
     # Only read, and asked by prompt, which no block here has; tests/unit/kvstore_peer/ has its gets.
     "peer": Case(
         lambda _: PeerTier(PeerClient("127.0.0.1:1"), "me", None, FetchCounts()), False, lambda tier, key: None, 1 << 20
@@ -176,8 +192,8 @@ async def test_a_payload_that_does_not_fit_its_checksum_is_not_stored(case, tier
 
 async def test_the_cap_holds_after_every_put_and_new_blocks_get_in(case, tier):
     """A tier that is full says so; who drops the oldest is then served, for ever."""
-    oldest = 0
-    for number in range(100):
+    oldest, rounds = 0, 100 if case.bounded else 12
+    for number in range(rounds):
         one = record(number)
         (given,) = await tier.put([one], deadline_s=1)
         if given == Rejected("full") and not case.evicts:
@@ -186,13 +202,18 @@ async def test_the_cap_holds_after_every_put_and_new_blocks_get_in(case, tier):
                 oldest += 1
             (given,) = await tier.put([one], deadline_s=1)
         usage = tier.usage()
-        assert usage.used_bytes <= usage.capacity_bytes <= case.capacity_bytes
+        if case.bounded:
+            assert usage.used_bytes <= usage.capacity_bytes <= case.capacity_bytes
         assert given == answer(case, Stored(), Rejected("disabled"))
-    got = await tier.get([ask(record(99)), ask(record(0))], deadline_s=1)
-    assert got == answer(case, [Hit(record(99).checksum), Miss()], [Miss()] * 2)
+    last, first = record(rounds - 1), Miss() if case.bounded else Hit(record(0).checksum)
+    got = await tier.get([ask(last), ask(record(0))], deadline_s=1)
+    assert got == answer(case, [Hit(last.checksum), first], [Miss()] * 2)
 
 
 async def test_more_than_the_capacity_is_rejected_and_costs_nobody_his_place(case, tier):
+    if not case.bounded:
+        assert tier.usage().capacity_bytes == 0
+        return
     one, huge = record(1), record(2, size=case.capacity_bytes)
     await tier.put([one], deadline_s=1)
     (given,) = await tier.put([huge], deadline_s=1)

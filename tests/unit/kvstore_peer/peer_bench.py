@@ -144,6 +144,7 @@ class Member:
     node: str = "a"
     epoch: int = 1
     wire_version: int = 1
+    bulk: str = ""
 
 
 class Server:

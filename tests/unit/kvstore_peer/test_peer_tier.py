@@ -79,7 +79,7 @@ async def test_what_is_told_of_the_deadline_is_what_is_left(peer_bench, tokens, 
     first, second = servicer.requests
     assert 2.5 < first.deadline_s <= 3
     assert 59 < second.deadline_s <= 60
-    assert (first.wire_version, first.fingerprint, first.first) == (1, peer_bench.SPACE, 2)
+    assert (first.wire_version, first.fingerprint, first.first) == (2, peer_bench.SPACE, 2)
     assert (first.tokens, first.bulk, first.node) == (tokens, False, "b")
 
 

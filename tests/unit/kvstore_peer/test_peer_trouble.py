@@ -72,7 +72,7 @@ async def test_a_reader_slower_than_the_sender_loses_nothing(peer_bench, tokens,
             await context.write(peer_bench.chunk(data[at : at + 500]))
 
     servicer, tier = await scripted(answer)
-    client = tier._client
+    client = tier.client
     async with client.fetch(pb.FetchRequest(), timeout_s=5) as reading:
         await peer_bench.until(lambda: servicer.requests and not servicer.running)
         await asyncio.sleep(0.2)

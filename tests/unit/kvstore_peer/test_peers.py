@@ -62,7 +62,7 @@ async def test_who_left_is_closed_and_what_was_under_way_given_up(peer_bench, pe
 
 
 @pytest.mark.parametrize(
-    "other", [{"grpc": ""}, {"grpc": "nowhere"}, {"grpc": "h:99999"}, {"grpc": "unix:relative"}, {"wire_version": 7}]
+    "other", [{"grpc": ""}, {"grpc": "nowhere"}, {"grpc": "h:99999"}, {"grpc": "unix:relative"}, {"wire_version": 0}]
 )
 async def test_who_cannot_be_asked_has_no_tier(peer_bench, peers, other):
     member = peer_bench.Member(**({"grpc": "127.0.0.1:1"} | other))

@@ -148,3 +148,15 @@ def test_every_loan_is_released_once_and_the_books_balance(moves: list[tuple[str
         assert tickets.outstanding == 0
 
     asyncio.run(play())
+
+
+async def test_all_peers_together_have_a_bound_too() -> None:
+    tickets = Tickets(peer_bytes=1000, total_bytes=250)
+    first = tickets.issue(Lent().loan, "a")
+    assert first is not None
+    assert tickets.issue(Lent().loan, "b") is not None
+    assert tickets.issue(Lent().loan, "c") is None, "100 bytes each"
+    tickets.revoke(first)
+    assert tickets.issue(Lent().loan, "c") is not None
+    tickets.close()
+    assert tickets.total_bytes == 0

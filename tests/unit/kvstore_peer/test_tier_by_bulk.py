@@ -193,3 +193,22 @@ async def test_random_cancellations_and_deadlines_leave_nothing_lent_and_no_byte
     await peer_bench.until(lambda: pair.lender.out == 0)
     assert pair.tier.in_flight_bytes == 0
     assert pair.tickets.outstanding == 0
+
+
+async def test_a_holder_cannot_send_this_node_to_another_host(pair, peer_bench, tokens) -> None:
+    pair.fetching._bulk_address = "10.1.2.3:4"
+    dialled = []
+    receive, pair.receive = pair.receive, lambda address, *rest, **by: dialled.append(address) or receive(*rest, **by)
+    answers = await pair.tier.get(peer_bench.ask(tokens), deadline_s=5)
+    assert not dialled
+    assert not any(isinstance(each, Hit) for each in answers)
+    assert pair.counts.fetches["none", "protocol"] == 1
+
+
+async def test_the_bulk_address_that_a_peer_has_told_to_all_counts(pair, peer_bench, tokens) -> None:
+    pair.fetching._bulk_address = "10.1.2.3:4"
+    pair.tier._bulk_address = pair.bulk_server.address
+    wanted = peer_bench.ask(tokens)
+    assert all(isinstance(each, Hit) for each in await pair.tier.get(wanted, deadline_s=5))
+    assert all(peer_bench.right(each) for each in wanted)
+    assert pair.counts.fetches["bulk", "ok"] == 1

@@ -136,9 +136,10 @@ def test_the_configuration_cannot_be_changed() -> None:
         ({"advertise": "127.0.0.1:9"}, "--advertise is for nodes of a cluster"),
         ({"node": "a b"}, "--node: .*cannot be the name"),
         ({"cluster_name": ""}, "--cluster-name: .*cannot be the name"),
+        ({"nvme_keys": "/keys"}, "^--nvme-keys: nothing is written that could be encrypted: add --nvme or --remote"),
     ],
 )
-def test_what_a_node_cannot_be_is_said(flags: dict[str, str], words: str) -> None:
+def test_what_makes_no_sense_together_is_said(flags: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         load_config(flags)
 

@@ -50,6 +50,9 @@ class Shelf(DramTier):
     async def clear(self, fingerprint) -> int:
         raise NotImplementedError
 
+    def refuses(self, fingerprint) -> str:
+        return ""
+
     def devices(self):
         return ()
 

@@ -11,7 +11,8 @@ from kvterrace.kvstore.tiers import Hit, Record, Stored, Wanted
 from kvterrace.kvstore.tiers.codec import PlanesLz4
 from kvterrace.kvstore.tiers.nvme import NvmePath, NvmeTier
 from kvterrace.proto import PAGE_BYTES, Retention
-from kvterrace.proto.record import DeviceState, RecordHeader, SegmentHeader, Trailer, header_pages, is_foreign
+from kvterrace.proto.footer import Trailer
+from kvterrace.proto.record import DeviceState, RecordHeader, SegmentHeader, header_pages, is_foreign
 
 pytestmark = pytest.mark.unit
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from kvterrace.kvstore.security.keyring import make
 from kvterrace.kvstore.tiers import Failed, Hit, Miss, Rejected, Stored
 from kvterrace.kvstore.tiers.codec import PlanesLz4, RawCodec
 from kvterrace.kvstore.tiers.nvme import NvmePath, NvmeTier
@@ -34,6 +35,8 @@ DAY_S = 86_400.0
 DEADLINE_S = 20.0
 PRIORITIES = (3, 97)
 CODECS = (RawCodec(), PlanesLz4())
+TENANTS = {fingerprint(number): f"tenant{number}" for number in range(NAMESPACES)}
+KEYS = make({tenant: [tenant[-1] * 64] for tenant in TENANTS.values()}, "test")
 WAIT_S = 60.0  # for a verb: beyond it, it hangs
 
 numbers = st.integers(0, 79)
@@ -58,10 +61,11 @@ class Machine(RuleBasedStateMachine):
         self.tier: NvmeTier | None = None
         self.now = 1000.0
 
-    @initialize(codec=st.sampled_from(CODECS), what=st.tuples(*[st.booleans()] * 3))
+    @initialize(codec=st.sampled_from(CODECS), what=st.tuples(*[st.booleans()] * 4))
     def start(self, codec, what) -> None:
         """tight: the disk is no larger than the cap, so that min_free_bytes stops the tier. frail: bits flip."""
-        budget, tight, frail = what
+        budget, tight, frail, encrypted = what
+        self.keys = KEYS if encrypted else None
         self.codec = codec
         self.frail = frail
         self.disk = MemoryDisk(CAPACITY_BYTES if tight else 1 << 40)
@@ -231,6 +235,8 @@ class Machine(RuleBasedStateMachine):
             wall=lambda: self.now,
             segment_bytes=SEGMENT_BYTES,
             threads=1,
+            keys=self.keys,
+            tenant_of=lambda fingerprint: TENANTS[fingerprint],
         )
         found: dict[int, Retention] = {}
         for part in self.tier.inventory():

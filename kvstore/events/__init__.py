@@ -1,0 +1,1 @@
+"""KV events: which blocks a node has, told to whoever routes requests."""
