@@ -43,8 +43,15 @@ endif
 cluster: $(VENV)/.dev                 ## Valkey and three nodes on loopback, until Ctrl-C
 	$(BIN)/python deploy/with_valkey.py $(BIN)/python deploy/local_cluster.py {valkey}
 
-test: $(VENV)/.dev $(MODEL)           ## every test (ARGS='-m unit' for the quick ones)
-	$(BIN)/pytest $(ARGS)
+# One file of tests stays in one process, since what is slow to make is made once a file.
+test: $(VENV)/.dev $(MODEL)           ## every test, in WORKERS processes (ARGS='-m unit' for the quick ones)
+	$(BIN)/pytest -n $(or $(WORKERS),2) --dist loadfile $(ARGS)
+
+fuzz: $(VENV)/.dev                    ## the fuzz targets, SECONDS each (default 300)
+	KVTERRACE_FUZZ_S=$(or $(SECONDS),300) $(BIN)/pytest --timeout 0 tests/fuzz $(ARGS)
+
+sim-cluster: $(VENV)/.dev             ## simulate a cluster with faults for SEEDS seeds; failing ones are printed (FIRST; SEED=N replays one)
+	$(BIN)/python tests/cluster_sim/run.py $(if $(SEED),--seed $(SEED) -v,--seeds $(or $(SEEDS),1000) --first $(or $(FIRST),0)) $(ARGS)
 
 torture: $(VENV)/.dev               ## kill -9 a writer of the NVMe tier ROUNDS times and count (SEED, ARGS='--dir /mnt/nvme')
 	$(BIN)/python tests/torture/torture.py --rounds $(or $(ROUNDS),1000) --seed $(or $(SEED),0) $(ARGS)
@@ -64,4 +71,4 @@ stubs: $(VENV)/.dev                   ## regenerate proto/kv_pb2*
 clean:           ## remove the virtual environment and caches
 	rm -rf $(VENV) .cache build dist *.egg-info
 
-.PHONY: help setup demo cluster test torture bench check stubs clean
+.PHONY: help setup demo cluster test fuzz sim-cluster torture bench check stubs clean
