@@ -12,6 +12,7 @@ from ..kvstore.arena import Arena
 from ..kvstore.embedded import EmbeddedClient
 from ..kvstore.errors import KvterraceError
 from ..kvstore.options import default_uds
+from ..kvstore.security.credentials import CredentialFiles, Credentials, OptionNames
 from ..kvstore.sidecar import SidecarClient
 from ..kvstore.store import Store
 from ..kvstore.types import StoreClient
@@ -23,6 +24,8 @@ from .local import LocalConnector
 from .null import NullConnector
 
 Kind = Literal["none", "embedded", "sidecar"]
+
+_SHOWN = OptionNames("--kv-token-file", "--kv-tls-ca", "--kv-tls-cert", "--kv-tls-key")
 
 
 class LayoutMismatch(KvterraceError):
@@ -51,12 +54,14 @@ def default_address() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the store is. address: sidecar only; dram_bytes: embedded only."""
+    """Where the store is. address, shown: sidecar only; dram_bytes: embedded only. shown: files of what the sidecar is
+    told of who calls, and of whom to believe."""
 
     address: str = field(default_factory=default_address)
     dram_bytes: int = 1 << 30
     start_timeout_s: float = 5.0
     limits: ConnectorLimits = field(default_factory=ConnectorLimits)
+    shown: CredentialFiles = field(default_factory=CredentialFiles)
 
 
 def make_connector(
@@ -66,7 +71,7 @@ def make_connector(
 
     Waits up to start_timeout_s for the store; a sidecar that is away is no error, it is tried again in the
     background. Errors are those that waiting cannot mend: SessionRefused (it names the field), LayoutMismatch,
-    ArenaError (embedded: dram_bytes do not fit), ValueError (pool or address).
+    ArenaError (embedded: dram_bytes do not fit), ConfigError (a file of `shown`), ValueError (pool or address).
     """
     if kind == "none":
         return NullConnector(on_event)
@@ -123,7 +128,8 @@ class _OwnStore(EmbeddedClient):
 
 def _make_client(kind: Kind, bridge: Bridge, namespace: Namespace, place: Place) -> StoreClient:
     if kind == "sidecar":
-        return SidecarClient(place.address, namespace, client=namespace.label or "engine")
+        shown = Credentials(place.shown, _SHOWN) if place.shown != CredentialFiles() else None
+        return SidecarClient(place.address, namespace, client=namespace.label or "engine", credentials=shown)
 
     async def embed() -> EmbeddedClient:
         return _OwnStore(place.dram_bytes, namespace)

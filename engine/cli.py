@@ -45,11 +45,26 @@ def engine(  # noqa: PLR0913, PLR0917  one argument a flag
     model: Annotated[Path, typer.Argument(help="GGUF file or Hugging Face directory.")],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 lets the system choose.")] = 8000,
+    api_keys: Annotated[Path | None, typer.Option(help="TOML file of who may call: keys by SHA-256, roles.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="PEM file of this server's certificate; it speaks TLS.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="PEM file of the key of --tls-cert.")] = None,
+    tls_ca: Annotated[
+        Path | None, typer.Option(help="PEM file of the CA whose client certificates are believed.")
+    ] = None,
+    insecure_listen: Annotated[
+        bool, typer.Option("--insecure-listen", help="Listen where other hosts can reach it, whoever they are.")
+    ] = False,
     served_model_name: Annotated[str | None, typer.Option(help="Name in requests; default: of the file.")] = None,
     kv_connector: Annotated[
         str | None, typer.Option(help="Where KV beyond HBM is kept: none, embedded (default) or sidecar.")
     ] = None,
     kv_address: Annotated[str | None, typer.Option(help="The sidecar: unix:/PATH or HOST:PORT.")] = None,
+    kv_token_file: Annotated[Path | None, typer.Option(help="File of the token to show to the sidecar.")] = None,
+    kv_tls_ca: Annotated[
+        Path | None, typer.Option(help="Speak TLS to the sidecar: PEM file of its CA, or 'system'.")
+    ] = None,
+    kv_tls_cert: Annotated[Path | None, typer.Option(help="PEM file of the certificate to show to it.")] = None,
+    kv_tls_key: Annotated[Path | None, typer.Option(help="PEM file of the key of --kv-tls-cert.")] = None,
     kv_dram: Annotated[
         int | None, typer.Option(parser=parse_size, metavar="SIZE", help="DRAM tier of the embedded store: 4GiB.")
     ] = None,
@@ -74,8 +89,17 @@ def engine(  # noqa: PLR0913, PLR0917  one argument a flag
 ) -> None:
     """Serve a model over the OpenAI API until SIGTERM or Ctrl-C."""
     flags: dict[str, object] = {
+        "api_keys": api_keys,
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
+        "tls_ca": tls_ca,
+        "insecure_listen": insecure_listen or None,
         "kv_connector": kv_connector,
         "kv_address": kv_address,
+        "kv_token_file": kv_token_file,
+        "kv_tls_ca": kv_tls_ca,
+        "kv_tls_cert": kv_tls_cert,
+        "kv_tls_key": kv_tls_key,
         "kv_dram_bytes": kv_dram,
         "kv_codec": kv_codec,
         "kv_pool_bytes": kv_pool,

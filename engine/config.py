@@ -31,6 +31,10 @@ class EngineConfig(BaseSettings):
     prefix_cache: bool = Field(True, description="share full blocks between requests")
     kv_connector: Literal["none", "embedded", "sidecar"] = Field("embedded", description="where KV beyond HBM is kept")
     kv_address: str | None = Field(None, description="the sidecar; default: this user's Unix socket")
+    kv_token_file: Path | None = Field(None, description="file of the token to show to the sidecar")
+    kv_tls_ca: Path | None = Field(None, description="speak TLS to the sidecar: its CA (PEM), or system")
+    kv_tls_cert: Path | None = Field(None, description="certificate (PEM) to show to the sidecar")
+    kv_tls_key: Path | None = Field(None, description="key (PEM) of kv_tls_cert")
     kv_dram_bytes: int = Field(1 << 30, ge=1, description="embedded: DRAM tier size")
     kv_codec: Literal["none", "fp8", "int8"] = Field("none", description="lossy form of the KV in the store")
     kv_fetch_deadline_s: float = Field(
@@ -40,6 +44,20 @@ class EngineConfig(BaseSettings):
     kv_fetch_ahead: int = Field(8, ge=1, description="waiting requests fetched ahead of admission")
     kv_prefetch_ahead: int = Field(32, ge=0, description="waiting requests behind those, prefetched within the store")
 
+    api_keys: Path | None = Field(None, description="TOML file of who may call: keys by SHA-256, roles")
+    tls_cert: Path | None = Field(None, description="certificate (PEM) of the HTTP server, which then speaks TLS")
+    tls_key: Path | None = Field(None, description="key (PEM) of tls_cert")
+    tls_ca: Path | None = Field(None, description="CA (PEM) whose client certificates are believed")
+    insecure_listen: bool = Field(False, description="listen where other hosts can reach it, whoever they are")
+
+    @model_validator(mode="after")
+    def _listens_with_a_whole_certificate(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key are given together")
+        if self.tls_ca is not None and self.tls_cert is None:
+            raise ValueError("tls_ca needs tls_cert and tls_key: only over TLS are there client certificates")
+        return self
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.max_running > self.max_step_tokens:
@@ -48,6 +66,11 @@ class EngineConfig(BaseSettings):
             )
         if not self.prefix_cache and self.kv_connector != "none":
             raise ValueError("kv_connector needs prefix_cache: loaded blocks are shared blocks; set it to none")
+        shown = [self.kv_token_file, self.kv_tls_ca, self.kv_tls_cert, self.kv_tls_key]
+        if any(shown) and self.kv_connector != "sidecar":
+            raise ValueError("kv_token_file, kv_tls_ca, kv_tls_cert and kv_tls_key are for kv_connector sidecar")
+        if (self.kv_tls_cert is None) != (self.kv_tls_key is None):
+            raise ValueError("kv_tls_cert and kv_tls_key are given together")
         if self.kv_codec != "none" and self.kv_connector == "none":
             raise ValueError("kv_codec needs a kv_connector: KV in HBM is never coded")
         return self

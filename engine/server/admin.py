@@ -1,4 +1,4 @@
-"""Who may call the admin routes: programs on this machine."""
+"""Who may call the admin routes where nobody is asked for a key: programs on this machine."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -13,6 +13,12 @@ def require_local(headers: Mapping[str, str], host: str | None) -> None:
     """ApiError 403 unless the call comes straight from this machine: not through a proxy, not from a web page."""
     if host is None or not is_loopback(host) or any(name in headers for name in TELLTALES):
         raise ApiError(403, "Admin calls are answered to programs on this machine only.", code="forbidden")
+
+
+def refuse_web_pages(headers: Mapping[str, str]) -> None:
+    """ApiError 403 for a web page's call: a browser shows its user's certificate without asking him."""
+    if "origin" in headers:
+        raise ApiError(403, "Admin calls are not answered to web pages.", code="forbidden")
 
 
 def is_loopback(host: str) -> bool:

@@ -13,11 +13,12 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .admin import require_local
+from .admin import refuse_web_pages, require_local
 from .backend import Backend
 from .body import BodyBudget
 from .errors import ApiError, engine_failed, no_such_model
 from .generate import GenerateRoute
+from .guard import Access, Door, calls_as, is_trusted
 from .job import MAX_UNREAD
 from .metrics import EngineCollector, HttpMetrics
 from .params import parse_chat, parse_completion
@@ -27,8 +28,9 @@ logger = logging.getLogger(__name__)
 TOKENIZER_THREADS = 2
 
 
-def make_app(backend: Backend, *, max_unread: int = MAX_UNREAD) -> ASGIApp:
-    """max_unread: tokens that may wait for a client that does not read its stream, before it is cut off."""
+def make_app(backend: Backend, access: Access | None = None, *, max_unread: int = MAX_UNREAD) -> ASGIApp:
+    """access: who is let in, None = everybody. max_unread: tokens that may wait for a client that does not read its
+    stream, before it is cut off."""
     registry = CollectorRegistry()
     registry.register(EngineCollector(backend))
     metrics = HttpMetrics(registry)
@@ -49,7 +51,7 @@ def make_app(backend: Backend, *, max_unread: int = MAX_UNREAD) -> ASGIApp:
         app.router.routes.append(Route(path, route, methods=["POST"]))
     _add_model_routes(app, backend)
     _add_operator_routes(app, backend, registry)
-    return CountResponses(app, metrics)
+    return CountResponses(Door(app, access or Access()), metrics)
 
 
 def _add_model_routes(app: FastAPI, backend: Backend) -> None:
@@ -81,10 +83,10 @@ def _add_operator_routes(app: FastAPI, backend: Backend, registry: CollectorRegi
         return {"status": "ok"}
 
     @app.get("/ready")
-    async def ready(response: Response) -> dict[str, object]:
+    async def ready(request: Request, response: Response) -> dict[str, object]:
         good, detail = backend.readiness()
         response.status_code = 200 if good else 503
-        return detail
+        return detail if is_trusted(request.scope) else {"status": detail["status"]}
 
     @app.get("/metrics")
     async def metrics() -> Response:
@@ -96,7 +98,10 @@ def _add_operator_routes(app: FastAPI, backend: Backend, registry: CollectorRegi
 
     @app.post("/admin/hbm/clear")
     async def clear_hbm(request: Request) -> dict[str, int]:
-        require_local(request.headers, request.client.host if request.client else None)
+        if calls_as(request.scope) is not None:
+            refuse_web_pages(request.headers)
+        else:
+            require_local(request.headers, request.client.host if request.client else None)
         dropped = await asyncio.to_thread(backend.serving().engine.clear_hbm)
         return {"dropped_blocks": dropped}
 

@@ -34,6 +34,19 @@ class ClientGone(Exception):
     """The client closed its connection before its answer was complete; there is nobody to tell."""
 
 
+def unauthorized(*, shown: bool) -> ApiError:
+    """401. shown: a key came with the request, and it is nobody's."""
+    headers = {"WWW-Authenticate": "Bearer"}
+    if shown:
+        return ApiError(401, "Incorrect API key provided.", code="invalid_api_key", headers=headers)
+    message = "You didn't provide an API key. Send it in the header Authorization: Bearer YOUR_KEY."
+    return ApiError(401, message, code="missing_api_key", headers=headers)
+
+
+def forbidden() -> ApiError:
+    return ApiError(403, "This API key or certificate may not make this request.", code="forbidden")
+
+
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
     return ApiError(400, message, param, code)
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from ...connector import KvterraceError, Model, Place, default_address, make_connector
+from ...connector import CredentialFiles, KvterraceError, Model, Place, default_address, make_connector
 from ..config import EngineConfig
 from ..loop import ConnectorFactory, EngineLoop
 from ..model import LoadedModel, load_model
@@ -62,7 +62,12 @@ def _connector_factory(
     if config.kv_connector == "none":
         return None
     limits = connector_limits(config)
-    place = Place(address=config.kv_address or default_address(), dram_bytes=config.kv_dram_bytes, limits=limits)
+    place = Place(
+        address=config.kv_address or default_address(),
+        dram_bytes=config.kv_dram_bytes,
+        limits=limits,
+        shown=CredentialFiles(config.kv_token_file, config.kv_tls_ca, config.kv_tls_cert, config.kv_tls_key),
+    )
     model = Model(loaded.digest, label=label, kv_codec=config.kv_codec)
     report(MODEL_SHARE, f"attaching the {config.kv_connector} store")
     return partial(make_connector, config.kv_connector, model=model, place=place)

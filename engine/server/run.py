@@ -16,13 +16,16 @@ from typing import Any
 
 import uvicorn
 import uvloop
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from ...connector.edge import Certified, ConfigError
 from ..config import EngineConfig
 from ..loop import EngineLoop
 from ..model import LoadedModel
 from .admin import is_loopback
 from .app import make_app
 from .backend import Backend
+from .guard import Access, make_access
 from .launch import LaunchError, launch
 from .progress import LoadingDisplay
 
@@ -47,6 +50,10 @@ class _GaveUp(Exception):
     """A stop was asked for while the model was loading."""
 
 
+class _Protocol(Certified, HttpToolsProtocol):
+    """uvicorn's, which knows of client certificates."""
+
+
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -58,23 +65,51 @@ def run(config: EngineConfig, options: ServerOptions) -> None:
     """Serves until SIGTERM or SIGINT. LaunchError for what the user can mend."""
     with _bind(options.host, options.port) as bound:
         if not is_loopback(bound.getsockname()[0]):
-            logger.warning("%s can be reached from other hosts, and nothing here asks who they are", options.host)
+            _refuse_strangers(config, options.host)
+        try:
+            access = make_access(config)
+        except ConfigError as error:
+            raise LaunchError(str(error)) from None
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(config, options, bound))
+            runner.run(_serve(config, options, bound, access))
 
 
-async def _serve(config: EngineConfig, options: ServerOptions, bound: socket.socket) -> None:
-    backend = Backend(options.served_model_name, version("kvterrace"))
-    uvicorn_config = uvicorn.Config(
-        make_app(backend),
-        http="httptools",
+def _refuse_strangers(config: EngineConfig, host: str) -> None:
+    """LaunchError unless whoever connects must prove who they are, and nobody between can listen."""
+    asks = config.tls_ca is not None or config.api_keys is not None
+    if asks and config.tls_cert is not None:
+        return
+    trouble = "keys travel there in clear" if asks else "nothing here asks who they are"
+    if config.insecure_listen:
+        logger.warning("%s can be reached from other hosts, and %s", host, trouble)
+        return
+    give = "--tls-cert and --tls-key" if asks else "--tls-cert, --tls-key and --api-keys or --tls-ca"
+    raise LaunchError(
+        f"--host: {host!r} can be reached from other hosts, and {trouble}; give {give}, "
+        "use a loopback address such as 127.0.0.1, or add --insecure-listen"
+    )
+
+
+def make_server(backend: Backend, access: Access) -> uvicorn.Server:
+    """Serves on the sockets it is given, and leaves signals alone."""
+    config = uvicorn.Config(
+        make_app(backend, access),
+        http=_Protocol,
         log_config=None,
         access_log=False,
         proxy_headers=False,  # the admin route trusts the peer's address
         server_header=False,
         timeout_graceful_shutdown=LAST_SENDS_S,
     )
-    server = _Server(uvicorn_config)
+    config.load()
+    # A certificate is asked for, and verified; who has none may still show a key, or only ask for /health.
+    config.ssl = access.tls.context(optional=True) if access.tls is not None else None
+    return _Server(config)
+
+
+async def _serve(config: EngineConfig, options: ServerOptions, bound: socket.socket, access: Access) -> None:
+    backend = Backend(options.served_model_name, version("kvterrace"))
+    server = make_server(backend, access)
     stop = asyncio.Event()
     _handle_signals(stop)
     http = asyncio.create_task(server.serve(sockets=[bound]))
@@ -82,7 +117,9 @@ async def _serve(config: EngineConfig, options: ServerOptions, bound: socket.soc
     try:
         engine = await _load(config, backend, stop)
         if engine is not None:
-            options.announce(f"kvterrace engine: {backend.model} is ready at {_url(bound)}/v1")
+            options.announce(
+                f"kvterrace engine: {backend.model} is ready at {_url(bound, tls=access.tls is not None)}/v1"
+            )
             await _until_stop(stop, http)
     finally:
         backend.stopping()
@@ -153,6 +190,6 @@ def _bind(host: str, port: int) -> socket.socket:
     return bound
 
 
-def _url(bound: socket.socket) -> str:
-    host, port = bound.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def _url(bound: socket.socket, *, tls: bool) -> str:
+    scheme, (host, port) = "https" if tls else "http", bound.getsockname()[:2]
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

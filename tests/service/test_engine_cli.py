@@ -51,6 +51,7 @@ def no_model(tmp_path) -> str:
         (["--log-level", "loud"], ["--log-level", "loud"]),
         (["--device", "abacus"], ["device", "abacus"]),
         (["--host", "256.1.1.1"], ["256.1.1.1"]),
+        (["--host", "0.0.0.0"], ["--host", "0.0.0.0", "--tls-cert", "--api-keys", "--insecure-listen"]),
         ([], ["GGUF"]),
     ],
 )

@@ -37,6 +37,8 @@ def test_an_unknown_key_stops_the_start_and_is_named(tmp_path, monkeypatch, plac
         ({"kv_codec": "int4"}, "kv_codec"),
         ({"kv_codec": "int8", "kv_connector": "none"}, "kv_codec needs a kv_connector"),
         ({"max_queue_wait_s": "soon"}, "max_queue_wait_s"),
+        ({"kv_token_file": "t"}, "kv_token_file.* for kv_connector sidecar"),
+        ({"kv_tls_cert": "c", "kv_connector": "sidecar"}, "kv_tls_cert and kv_tls_key"),
     ],
 )
 def test_a_bad_value_is_named(values, named):
