@@ -4,9 +4,9 @@ from ..kvstore.errors import ConfigError
 from ..kvstore.security.audit import AuditLog
 from ..kvstore.security.guard import Caller, Denied, Guard
 from ..kvstore.security.http import Certified, caller_of
-from ..kvstore.security.identities import watch_identities
+from ..kvstore.security.identities import known_callers
 from ..kvstore.security.identity import Identity, Role
-from ..kvstore.security.tls import Tls, TlsFiles
+from ..kvstore.security.tls import Tls
 
 __all__ = [
     "AuditLog",
@@ -18,7 +18,6 @@ __all__ = [
     "Identity",
     "Role",
     "Tls",
-    "TlsFiles",
     "caller_of",
-    "watch_identities",
+    "known_callers",
 ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..radix import Match, block_keys
 from .catalog import NO_MATCH
 from .depot import Depot
-from .elsewhere import MORE, NAME, REMOTE, Elsewhere, FromPeer
+from .elsewhere import MORE, NAME, REMOTE, Elsewhere, FromElsewhere, Measured
 from .flight import Flight, Stage
 from .following import Following
 from .placement.cost import IoCost
@@ -24,6 +24,7 @@ from .tiers import Tier
 WORTH_ASKING_S = 0.005  # of computing what is missing; below it, asking other nodes costs as much
 ASK_SHARE, MAX_ASK_S = 0.25, 0.1  # of the deadline that asking may take
 MAX_AHEAD = 8  # prefetches that ask at once
+NO_END = 1 << 62  # an ordinal behind all
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Came:
     lower: int
     why: str
     waited_s: float = 0.0
-    peer: int = 1 << 62
+    peer: int = NO_END
 
 
 class Bringer:
@@ -116,9 +117,11 @@ class Bringer:
             lower = flights[-1].first + len(flights[-1].keys) if flights else len(match)
             if ask and not short and self.asks(space, tokens, max(lower, skip)):
                 short = await self._from_afar(space, tokens, max(lower, skip), flights, end - loop.time(), claim=claim)
-            peer = flights[-1].first + len(flights[-1].keys) if flights else len(match)
+            peer, near = flights[-1].first + len(flights[-1].keys) if flights else len(match), len(flights)
             if ask and self.remote is not None and not short:
                 short = await self._from_remote(space, tokens, max(peer, skip), flights, end - loop.time())
+            if len(flights) == near:  # nothing comes from there: what others have begun to fetch came from nodes
+                peer = NO_END
             reason = await self._promoter.wait(flights, max(end - loop.time(), 0.0)) or short
             yield Came(len(match), lower, "" if reason == BEYOND else reason, loop.time() - began, peer)
         finally:
@@ -244,12 +247,13 @@ class Bringer:
             space, tokens, self.remote.source(space, first, keys[: end - first], above), flights, urgent=urgent
         )
 
-    def _peer(self, tier: Tier, node: str, first: int, keys: list[bytes], above: bytes) -> FromPeer:
-        origin = self.replicas.origin(node) if self.replicas is not None else 0
-        return FromPeer(tier, first, keys, above, self._io, self._counters, self._clock, origin=origin)
+    def _peer(self, tier: Tier, node: str, first: int, keys: list[bytes], above: bytes) -> FromElsewhere:
+        origin = self.replicas.tracing(node) if self.replicas is not None else None
+        measured = Measured(tier, self._io, self._counters, self._clock)
+        return FromElsewhere(measured, first, keys, above, origin=origin)
 
     def _fetch(
-        self, space: Residents, tokens: bytes, source: FromPeer, flights: list[Flight], *, urgent: bool = True
+        self, space: Residents, tokens: bytes, source: FromElsewhere, flights: list[Flight], *, urgent: bool = True
     ) -> str:
         first = source.first
         match = space.index.match(tokens)

@@ -44,37 +44,56 @@ class Elsewhere(Protocol):
         ...
 
 
-class FromPeer:
-    """Another node, as a Source. keys: of the blocks from `first` on, as far as they may be there; above: key of the
-    block before them. io: learns what fetching takes."""
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A tier that is elsewhere. io: learns what getting blocks from there takes, by `name`."""
+
+    tier: Tier
+    io: IoCost
+    counters: Counters
+    clock: Callable[[], float]
+    name: str = NAME
+
+    async def get(self, wanted: Sequence[Wanted], *, deadline_s: float) -> list[Got]:
+        with self.io.measure(self.name, "read", self.clock) as measured:
+            answers = await self.tier.get(wanted, deadline_s=deadline_s)
+            measured.size_bytes = hit_bytes(wanted, answers)
+        self.counters.read_bytes[self.name] += measured.size_bytes
+        return answers
+
+
+class FromElsewhere:
+    """Another node, or the store of last resort, as a Source. keys: of the blocks from `first` on, as far as they may
+    be there; above: key of the block before them. origin: see Source. saw: told of each prompt (packed tokens, ordinal)
+    whose blocks from there on came from it."""
+
+    written = ABSENT
 
     def __init__(
         self,
-        tier: Tier,
+        tier: Measured,
         first: int,
         keys: Sequence[bytes],
         above: bytes,
-        io: IoCost,
-        counters: Counters,
-        clock: Callable[[], float],
         *,
-        origin: int = 0,
+        origin: Callable[[], int] | None = None,
+        saw: Callable[[bytes, int], None] | None = None,
     ) -> None:
-        self.origin = origin
+        self.name = tier.name
+        self._origin = origin
+        self._saw = saw
         self._tier = tier
-        self._io = io
-        self._counters = counters
-        self._clock = clock
         self.first = first
         self._keys = list(keys)
         self._above = above
 
-    name = NAME
-    written = ABSENT
-
     @property
     def end(self) -> int:
         return self.first + len(self._keys)
+
+    @property
+    def origin(self) -> int:
+        return self._origin() if self._origin is not None else 0
 
     def keys(self, first: int, end: int) -> list[bytes]:
         return self._keys[first - self.first : end - self.first]
@@ -87,11 +106,7 @@ class FromPeer:
         return None
 
     async def get(self, wanted: Sequence[Wanted], *, deadline_s: float) -> list[Got]:
-        with self._io.measure(self.name, "read", self._clock) as measured:
-            answers = await self._tier.get(wanted, deadline_s=deadline_s)
-            measured.size_bytes = hit_bytes(wanted, answers)
-        self._counters.read_bytes[self.name] += measured.size_bytes
-        return answers
+        return await self._tier.get(wanted, deadline_s=deadline_s)
 
     def why(self, answer: Got) -> str:
         return answer.reason if isinstance(answer, Failed) else BEYOND
@@ -100,4 +115,8 @@ class FromPeer:
         return None
 
     def landed(self, tokens: bytes, first: int) -> Coroutine[Any, Any, Any] | None:
-        return None
+        return self._tell(self._saw, tokens, first) if self._saw is not None else None
+
+    @staticmethod
+    async def _tell(saw: Callable[[bytes, int], None], tokens: bytes, first: int) -> None:
+        saw(tokens, first)

@@ -95,8 +95,8 @@ class Lander:
             return "cleared" if void else "evicted"
         index, end = space.index, len(fresh) - len(checksums)  # below 0: of blocks that someone else has committed
         index.col("below")[fresh] = source.written
-        if source.origin:
-            index.retain(fresh, origin=source.origin)
+        if (origin := source.origin) != 0:
+            index.retain(fresh, origin=origin)
         for flight, count in zip(flights, counts, strict=True):
             first, end = end, end + count
             mine = fresh[max(first, 0) : max(end, 0)]

@@ -62,6 +62,11 @@ class Replicas:
             self._numbers[name] = self._free.pop()
         return self._numbers[name]
 
+    def tracing(self, node: str) -> Callable[[], int]:
+        """`origin` as it is when blocks have come, which that node is asked for now; 0 once it has gone meanwhile."""
+        epoch = self._members.get(node)
+        return lambda: self.origin(node) if self._members.get(node) == epoch else 0
+
     def warmth(self) -> Warmth:
         """Of the store now. A pass over columns."""
         hot = last = hot_last = total = 0

@@ -32,7 +32,7 @@ class Source(Protocol):
 
     @property
     def origin(self) -> int:
-        """What Replicas calls the node that has these blocks and keeps them; 0: there is none."""
+        """What Replicas calls, now, the node that has these blocks and keeps them; 0: there is none."""
         ...
 
     def keys(self, first: int, end: int) -> list[bytes]:

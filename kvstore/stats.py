@@ -23,13 +23,13 @@ class Counters:
     hit_tokens by tier: tokens leased to readers. miss_tokens by reason: tokens of full blocks asked for and not
     found. evictions by reason ("capacity", "quota": of its tenant, "slab": its slab went to another size, "corrupt",
     "cleared"), in blocks, and evictions_reused: those of them that had been read at least once. dropped_saves by
-    reason, in blocks. duplicate_blocks: committed after someone else had committed the same. Between tiers, in blocks: promoted and
-    demoted by the lower tier, dropped_demotions (not written below) and failed_loads by reason, tier_evictions by tier;
-    prefetched_blocks "used" by a request, or "unused" when they left. read_bytes and written_bytes by lower tier.
-    saved_s: seconds that computing what was leased would have taken, less what loading it took, by the cost model.
-    inflight, of requests and what others were computing: marks made, broken ones (nothing came of them), waits by
-    outcome ("loaded", "owner_gone", "too_slow", "cheaper_to_compute"), the seconds of all waits, and the tokens that
-    came meanwhile.
+    reason, in blocks. duplicate_blocks: committed after someone else had committed the same. Between tiers, in blocks:
+    promoted and demoted by the lower tier, dropped_demotions (not written below) and failed_loads by reason,
+    tier_evictions by tier; prefetched_blocks "used" by a request, or "unused" when they left. read_bytes and
+    written_bytes by lower tier. saved_s: seconds that computing what was leased would have taken, less what loading it
+    took, by the cost model. inflight, of requests and what others were computing: marks made, broken ones (nothing came
+    of them), waits by outcome ("loaded", "owner_gone", "too_slow", "cheaper_to_compute"), the seconds of all waits, and
+    the tokens that came meanwhile.
     """
 
     hit_tokens: Counter[str] = field(default_factory=_counter)

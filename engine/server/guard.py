@@ -11,15 +11,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...connector.edge import (
     AuditLog,
-    ConfigError,
     Denied,
     Guard,
     Identity,
     Role,
     Tls,
-    TlsFiles,
     caller_of,
-    watch_identities,
+    known_callers,
 )
 from ..config import EngineConfig
 from .errors import ApiError, forbidden, unauthorized
@@ -47,13 +45,8 @@ class Access:
 
 def make_access(config: EngineConfig) -> Access:
     """What the options come to. ConfigError: a file cannot be read or used."""
-    keys = watch_identities(config.api_keys, "--api-keys") if config.api_keys is not None else None
-    if keys is not None and config.tls_ca is None and keys.get().only_certificates:
-        name = keys.get().only_certificates[0]
-        raise ConfigError(f"--api-keys: {name} has only a certificate, and without --tls-ca nobody is asked for one")
-    tls = None
-    if config.tls_cert is not None and config.tls_key is not None:
-        tls = Tls(TlsFiles(config.tls_cert, config.tls_key, config.tls_ca))
+    keys = known_callers(config.api_keys, config.tls_ca, "--api-keys")
+    tls = Tls.of(config.tls_cert, config.tls_key, config.tls_ca)
     asks = keys is not None or config.tls_ca is not None
     return Access(Guard(keys, asks=True) if asks else None, keys is not None, tls)
 

@@ -6,7 +6,7 @@ that the hottest blocks of a store are prefixes.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nlargest
 from itertools import pairwise
 
@@ -105,7 +105,7 @@ def _stretches(
 def _path(space: Residents, blocks: NDArray[np.int32], first: int, size: int, now: float, heat: float) -> Path:
     index, last = space.index, int(blocks[-1])
     return Path(
-        _unsalted(space.namespace),
+        replace(space.namespace, tenant_salt=b""),
         space.tenant.name if space.tenant is not None else "",
         space.fingerprint,
         index.tokens_to(last),
@@ -128,18 +128,6 @@ def _ranges(said: Retentions, first: int) -> Iterator[RetentionRange]:
             priority, ttl_s, pinned = rows[start]
             yield RetentionRange(first + start, first + at, Retention(priority, ttl_s, pinned))
             start = at
-
-
-def _unsalted(namespace: Namespace) -> Namespace:
-    return Namespace(
-        weights_digest=namespace.weights_digest,
-        layout=namespace.layout,
-        adapter_digest=namespace.adapter_digest,
-        first_layer=namespace.first_layer,
-        producer=namespace.producer,
-        hash_name=namespace.hash_name,
-        label=namespace.label,
-    )
 
 
 def pack_path(path: Path) -> pb.HotPath:

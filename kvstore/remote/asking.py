@@ -1,12 +1,13 @@
 """LastResort: the store of last resort as a Bringer asks it, after everybody else."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
+from ..elsewhere import REMOTE, FromElsewhere, Measured
 from ..placement.cost import IoCost
 from ..residents import Residents
 from ..stats import Counters
 from .remote import Remote
-from .source import FromRemote
 
 WORTH_ASKING_S = 0.005  # of computing what is missing
 WORTH_FACTOR = 4.0  # or so many times what a question takes, where that is more
@@ -25,9 +26,7 @@ class LastResort:
         saw: Callable[[Residents, bytes, int], None],
     ) -> None:
         self._remote = remote
-        self._io = io
-        self._counters = counters
-        self._clock = clock
+        self._tier = Measured(remote.tier, io, counters, clock, REMOTE)
         self._saw = saw
 
     def asks(self, compute_s: float) -> bool:
@@ -46,15 +45,6 @@ class LastResort:
         found = await self._remote.finder.find(space.fingerprint, keys, first, deadline_s=ask_s)
         return found[0].blocks if found else 0
 
-    def source(self, space: Residents, first: int, keys: Sequence[bytes], above: bytes) -> FromRemote:
+    def source(self, space: Residents, first: int, keys: Sequence[bytes], above: bytes) -> FromElsewhere:
         """Of the blocks from `first` on, which have these keys."""
-        return FromRemote(
-            self._remote.tier,
-            first,
-            keys,
-            above,
-            self._io,
-            self._counters,
-            self._clock,
-            lambda tokens, ordinal: self._saw(space, tokens, ordinal),
-        )
+        return FromElsewhere(self._tier, first, keys, above, saw=partial(self._saw, space))

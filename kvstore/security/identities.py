@@ -66,6 +66,18 @@ def watch_identities(path: Path, option: str = "--identities") -> Watched[Identi
     return Watched([path], lambda: load_identities(path, option))
 
 
+def known_callers(path: Path | None, ca: Path | None, option: str = "--identities") -> Watched[Identities] | None:
+    """Those of a listener's file; None = it has none. ca: of the certificates it asks for. ConfigError, also when an
+    identity could never be shown."""
+    if path is None:
+        return None
+    watched = watch_identities(path, option)
+    if ca is None and watched.get().only_certificates:
+        name = watched.get().only_certificates[0]
+        raise ConfigError(f"{option}: {name} has only a certificate, and without --tls-ca nobody is asked for one")
+    return watched
+
+
 def load_identities(path: Path, option: str = "--identities") -> Identities:
     """ConfigError names the file, the entry and what is wrong with it."""
     try:

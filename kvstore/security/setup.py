@@ -5,12 +5,11 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 from ..config import ServeConfig
-from ..errors import ConfigError
 from .audit import AuditLog
 from .credentials import CredentialFiles, Credentials, OptionNames
 from .guard import Guard
-from .identities import watch_identities
-from .tls import Tls, TlsFiles
+from .identities import known_callers
+from .tls import Tls
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +25,8 @@ class Security:
 @contextlib.contextmanager
 def secured(config: ServeConfig) -> Generator[Security]:
     """For as long as the body runs. ConfigError: a file cannot be read or used."""
-    identities = watch_identities(config.identities) if config.identities is not None else None
-    if identities is not None and config.tls_ca is None and identities.get().only_certificates:
-        name = identities.get().only_certificates[0]
-        raise ConfigError(f"--identities: {name} has only a certificate, and without --tls-ca nobody is asked for one")
-    tls = None
-    if config.tls_cert is not None and config.tls_key is not None:
-        tls = Tls(TlsFiles(config.tls_cert, config.tls_key, config.tls_ca))
+    identities = known_callers(config.identities, config.tls_ca)
+    tls = Tls.of(config.tls_cert, config.tls_key, config.tls_ca)
     guard = Guard(identities, asks=identities is not None or config.tls_ca is not None)
     audit = AuditLog(config.audit_log)
     try:

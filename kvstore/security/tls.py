@@ -28,6 +28,11 @@ class TlsFiles:
 class Tls:
     """ConfigError: a file cannot be read or used."""
 
+    @classmethod
+    def of(cls, cert: Path | None, key: Path | None, ca: Path | None) -> "Tls | None":
+        """None: a listener without a certificate speaks no TLS."""
+        return cls(TlsFiles(cert, key, ca)) if cert is not None and key is not None else None
+
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
         self._optional = Watched(files.all, lambda: self._context(ssl.CERT_OPTIONAL))

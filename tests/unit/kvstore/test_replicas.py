@@ -114,3 +114,15 @@ def test_a_node_for_which_no_mark_is_left_gives_last_copies():
     replicas.keep({"c": 1})
     assert replicas.origin("c") > 0
     replicas.check()
+
+
+def test_what_comes_from_a_node_that_has_gone_meanwhile_is_a_last_copy():
+    replicas = Replicas({}, Clock())
+    replicas.keep({"a": 1})
+    now, later = replicas.tracing("a"), replicas.tracing("a")
+    assert now() == replicas.origin("a") > 0
+    replicas.keep({"b": 1})
+    assert later() == 0
+    replicas.keep({"a": 2})
+    assert later() == 0, "that is another process"
+    replicas.check()

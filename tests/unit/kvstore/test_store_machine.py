@@ -61,7 +61,7 @@ class StoreMachine(RuleBasedStateMachine):
         )
         self.visible = [{} for _ in NAMESPACES]  # prefix -> writer whose bytes it has
         self.sessions = {}  # id -> (session, namespace number)
-        self.reads = {}  # lease -> (session id, prefix, first, slots, bytes)
+        self.reads = {}  # lease -> (session id, prefix, first, slots, bytes, who wrote each block of the prefix)
         self.writes = {}  # lease -> (session id, prefix, blocks, slots, live?)
         for namespace in (0, 0, 1, 2):
             self.open(namespace)
@@ -80,10 +80,11 @@ class StoreMachine(RuleBasedStateMachine):
 
     def leased(self, namespace):
         """Prefixes that must not leave: at or above a lease."""
-        kept = set()
-        for owner, prefix, *_ in self.reads.values():
-            if self.sessions[owner][1] == namespace:
-                kept.update(prefix[: i + 1] for i in range(len(prefix)))
+        kept, there = set(), self.visible[namespace]
+        for owner, prefix, *_, writers in self.reads.values():
+            if self.sessions[owner][1] == namespace:  # what was cleared and saved anew is another block
+                paths = [prefix[: i + 1] for i in range(len(prefix))]
+                kept.update(path for path, who in zip(paths, writers, strict=True) if there.get(path) == who)
         for owner, prefix, blocks, *_ in self.writes.values():
             if self.sessions[owner][1] == namespace:
                 kept.update(prefix[: i + 1] for i in range(blocks[0]))
@@ -138,7 +139,8 @@ class StoreMachine(RuleBasedStateMachine):
                 wanted = payload(namespace, path, self.visible[namespace][path], session.arena.block_bytes)
                 assert (copy == wanted).all(), "bytes of another block"
                 assert xxhash.xxh3_64_intdigest(copy) == ref.checksum
-            self.reads[got.lease] = (owner, prefix[:known], skip, got.slots, copies)
+            writers = [self.visible[namespace][prefix[: i + 1]] for i in range(known)]
+            self.reads[got.lease] = (owner, prefix[:known], skip, got.slots, copies, writers)
 
     @precondition(lambda self: self.reads)
     @rule(data=st.data())
@@ -152,7 +154,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def release_corrupt(self, data):
         lease = data.draw(st.sampled_from(sorted(self.reads)), "lease")
-        owner, prefix, first, slots, _ = self.reads.pop(lease)
+        owner, prefix, first, slots, *_ = self.reads.pop(lease)
         session, namespace = self.sessions[owner]
         position = data.draw(st.integers(0, len(slots) - 1), "position")
         bad = prefix[: first + position + 1]
@@ -273,7 +275,7 @@ class StoreMachine(RuleBasedStateMachine):
         stats = self.store.stats()
         assert sum(each.blocks for each in stats.namespaces) == sum(len(each) for each in self.visible)
         assert stats.tiers[0].used_bytes <= stats.tiers[0].capacity_bytes
-        for owner, _, _, slots, copies in self.reads.values():
+        for owner, _, _, slots, copies, _ in self.reads.values():
             arena = self.sessions[owner][0].arena
             for ref, copy in zip(slots, copies, strict=True):
                 assert arena.generation(ref.slot) == ref.generation, "a leased slot was freed"

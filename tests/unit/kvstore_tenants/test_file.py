@@ -1,10 +1,12 @@
 """The tenants file: what is in it counts, and what cannot be says where."""
 
 import pytest
+from kvterrace.kvstore.config import load_config
 from kvterrace.kvstore.errors import ConfigError
 from kvterrace.kvstore.tenants.claims import Claims
 from kvterrace.kvstore.tenants.file import load_tenants
 from kvterrace.kvstore.tenants.salt import tenant_salt
+from kvterrace.kvstore.tenants.setup import open_tenants
 from kvterrace.kvstore.tenants.tenants import Limits
 from kvterrace.radix import pack_tokens
 
@@ -119,3 +121,16 @@ def test_no_file_and_a_file_that_others_may_write(load, tmp_path):
     path.chmod(0o606)
     with pytest.raises(ConfigError, match="everybody may write"):
         load_tenants(path, dram_bytes=MIB, nvme_bytes=0, claims=Claims(()))
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_an_identity_of_a_tenant_that_there_is_not_stops_the_start(load, tmp_path, given):
+    load('secret_file = "secret"\n[[tenant]]\nname = "search"\n')
+    people = tmp_path / "identities.toml"
+    people.write_text(
+        f'[[identity]]\nname = "eva"\ntenant = "sales"\nroles = ["engine"]\ntoken_sha256 = "{"0" * 64}"\n'
+    )
+    people.chmod(0o600)
+    flags = {"identities": str(people), "tenants": str(tmp_path / "tenants.toml") if given else None}
+    with pytest.raises(ConfigError, match="eva is of tenant 'sales', which --tenants does not name"):
+        open_tenants(load_config(flags), 16 * MIB)
