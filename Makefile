@@ -43,9 +43,9 @@ endif
 cluster: $(VENV)/.dev                 ## Valkey and three nodes on loopback, until Ctrl-C
 	$(BIN)/python deploy/with_valkey.py $(BIN)/python deploy/local_cluster.py {valkey}
 
-# One file of tests stays in one process, since what is slow to make is made once a file.
+# One file stays in one process, since what is slow to make is made once a file; folders with slow tests come first.
 test: $(VENV)/.dev $(MODEL)           ## every test, in WORKERS processes (ARGS='-m unit' for the quick ones)
-	$(BIN)/pytest -n $(or $(WORKERS),2) --dist loadfile $(ARGS)
+	$(BIN)/pytest -n $(or $(WORKERS),2) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 fuzz: $(VENV)/.dev                    ## the fuzz targets, SECONDS each (default 300)
 	KVTERRACE_FUZZ_S=$(or $(SECONDS),300) $(BIN)/pytest --timeout 0 tests/fuzz $(ARGS)

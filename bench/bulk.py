@@ -1,5 +1,5 @@
 """How fast blocks cross the bulk channel between two processes, against one plain TCP connection on the same loopback,
-and how fast the same blocks come as parts of a gRPC answer.
+and how fast the same blocks come through TLS, and as parts of a gRPC answer.
 
 128 blocks of 737,280 bytes, as 2,048 tokens of a 135M-parameter model in float32 make them. A transfer is timed from
 receive() to its end, so it includes the ticket, the answer and the hops to a thread and back; its checksums are the
@@ -10,11 +10,14 @@ all are there. All write to the same memory.
 from __future__ import annotations
 
 import asyncio
+import datetime
 import json
 import socket
+import ssl
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -25,6 +28,10 @@ from typing import Any
 import grpc
 import grpc.aio
 import numpy as np
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from kvterrace.kvstore.lending import Loan
 from kvterrace.kvstore.peer.bulk_client import BulkClient
 from kvterrace.kvstore.peer.bulk_server import BulkServer
@@ -45,11 +52,13 @@ WAIT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Of the other process: addresses of its bulk and gRPC servers, the port of its plain TCP server, and tickets, in
-    hexadecimal, one for each round."""
+    """Of the other process: addresses of its bulk servers, without and with TLS, and of its gRPC server, the port of
+    its plain TCP server, and tickets for either, in hexadecimal, one for each round."""
 
     bulk: str
+    tls: str
     tickets: list[str]
+    tls_tickets: list[str]
     plain: int
     grpc: str
 
@@ -63,6 +72,7 @@ def run() -> list[dict[str, object]]:
     return [
         {"metric": "bulk.tcp_ratio", "value": rates["bulk"] / rates["plain"], "unit": "ratio", "of": plain},
         {"metric": "bulk.gbps", "value": rates["bulk"], "unit": "GB/s", "of": size},
+        {"metric": "bulk.tls_gbps", "value": rates["tls"], "unit": "GB/s", "of": size},
         {"metric": "bulk.grpc_gbps", "value": rates["grpc"], "unit": "GB/s", "of": size},
     ]
 
@@ -72,36 +82,62 @@ async def measure(told: Told) -> dict[str, list[float]]:
     memory = np.zeros((BLOCKS, BLOCK_BYTES), np.uint8)
     expected = content()
     views, whole = [row.data for row in memory], memory.reshape(-1).data
-    bulk, peer = BulkClient(), PeerClient(told.grpc)
+    bulk, secure, peer = BulkClient(), BulkClient(ssl=trusting()), PeerClient(told.grpc)
     request = pb.FetchRequest(
         wire_version=WIRE_VERSION, fingerprint=bytes(32), tokens=bytes(4), deadline_s=MAX_DEADLINE_S, node="bench"
     )
 
-    async def by_bulk(ticket: bytes) -> None:
-        await bulk.receive(told.bulk, ticket, views, deadline_s=WAIT_S)
+    async def by_bulk(round: int) -> None:
+        await bulk.receive(told.bulk, bytes.fromhex(told.tickets[round]), views, deadline_s=WAIT_S)
 
-    async def by_plain(_: bytes) -> None:
+    async def by_tls(round: int) -> None:
+        await secure.receive(told.tls, bytes.fromhex(told.tls_tickets[round]), views, deadline_s=WAIT_S)
+
+    async def by_plain(_: int) -> None:
         receive_plain(connection, whole)
 
-    async def by_grpc(_: bytes) -> None:
+    async def by_grpc(_: int) -> None:
         async with peer.fetch(request, timeout_s=WAIT_S) as answer:
             await answer.offer()
             await answer.read_into(views)
 
-    ways = {"bulk": by_bulk, "plain": by_plain, "grpc": by_grpc}
+    ways = {"bulk": by_bulk, "plain": by_plain, "tls": by_tls, "grpc": by_grpc}
     times: dict[str, list[float]] = {way: [] for way in ways}
     with socket.create_connection(("127.0.0.1", told.plain)) as connection:
-        for ticket in told.tickets:
+        for round in range(len(told.tickets)):
             for way, receive in ways.items():
                 memory[:, 0] = 0
                 begun = time.perf_counter()
-                await receive(bytes.fromhex(ticket))
+                await receive(round)
                 times[way].append(time.perf_counter() - begun)
                 if not np.array_equal(memory, expected):
                     raise RuntimeError(f"other bytes came by {way} than were sent")
-    await bulk.close()
-    await peer.close()
+    for client in (bulk, secure, peer):
+        await client.close()
     return {way: seconds[1:] for way, seconds in times.items()}
+
+
+def trusting() -> ssl.SSLContext:
+    """Of a client that believes any certificate: what is measured is the cipher."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def certified() -> ssl.SSLContext:
+    """Of a server with a certificate that nobody signed."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bench")])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    dated = builder.serial_number(1).not_valid_before(now).not_valid_after(now + datetime.timedelta(hours=1))
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(dated.sign(key, hashes.SHA256()).public_bytes(pem))
+        file.write(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+        file.flush()
+        context.load_cert_chain(file.name)
+    return context
 
 
 def receive_plain(connection: socket.socket, whole: memoryview) -> None:
@@ -153,19 +189,23 @@ class Holder(KVStoreServicer):
 async def hold() -> None:
     """The other process, until its stdin ends."""
     holds, tickets = Holder(), Tickets(ttl_s=10 * WAIT_S, peer_bytes=1 << 60)
-    bulk, served = BulkServer("127.0.0.1", 0, tickets), grpc.aio.server(options=SERVER_OPTIONS)
+    bulk, secure = BulkServer("127.0.0.1", 0, tickets), BulkServer("127.0.0.1", 0, tickets, ssl=certified())
+    served = grpc.aio.server(options=SERVER_OPTIONS)
     add_servicer(holds, served)
     port = served.add_insecure_port("127.0.0.1:0")
     await bulk.start()
+    await secure.start()
     await served.start()
     listener = socket.create_server(("127.0.0.1", 0))
     threading.Thread(target=serve_plain, args=(listener, holds.memory.reshape(-1).data), daemon=True).start()
-    loans = [await holds.lend(b"", b"", 0, max_blocks=BLOCKS, deadline_s=WAIT_S) for _ in range(REPEATS + 1)]
+    loans = [await holds.lend(b"", b"", 0, max_blocks=BLOCKS, deadline_s=WAIT_S) for _ in range(2 * (REPEATS + 1))]
     issued = [ticket.hex() for loan in loans if (ticket := tickets.issue(loan)) is not None]
-    print(json.dumps(asdict(Told(bulk.address, issued, listener.getsockname()[1], f"127.0.0.1:{port}"))), flush=True)
+    told = Told(bulk.address, secure.address, issued[::2], issued[1::2], listener.getsockname()[1], f"127.0.0.1:{port}")
+    print(json.dumps(asdict(told)), flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await served.stop(0)
     await bulk.stop()
+    await secure.stop()
     tickets.close()
 
 
