@@ -1,6 +1,5 @@
 """The calls by which nodes hand blocks over, and by which an operator has one leave. Part of the Servicer."""
 
-import logging
 import math
 from collections.abc import Callable
 
@@ -13,8 +12,6 @@ from ..handover.drain import Drain as Leaving
 from .frames import FrameError
 from .stream import MAX_DEADLINE_S
 from .stub import KVStoreServicer
-
-log = logging.getLogger(__name__)
 
 TakeOverContext = grpc.aio.ServicerContext[pb.TakeOverRequest, pb.TakeOverReply]
 HottestContext = grpc.aio.ServicerContext[pb.HottestRequest, pb.HotPath]
@@ -49,9 +46,6 @@ class HandoverCalls(KVStoreServicer):
             return await self.answering.take_over(request)
         except FrameError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except Exception:
-            log.exception("taking over failed")
-            await context.abort(grpc.StatusCode.INTERNAL, "nothing could be taken over; the server's log says why")
 
     async def Drain(self, request: pb.DrainRequest, context: DrainContext) -> None:
         """Leave, and say how it goes until it is done."""

@@ -1,6 +1,7 @@
 """The gRPC edge of a Store: KVStore's calls. Lives on the Store's loop.
 
-Each Session stream is one Store session, closed in the same turn in which the stream ends or breaks.
+Each Session stream is one Store session, closed in the same turn in which the stream ends or breaks. What a method
+raises is logged and answered with INTERNAL by the edge around all of them (security/edge.py).
 """
 
 import asyncio
@@ -120,12 +121,7 @@ class Servicer(HandoverCalls):
 
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusReply:
         """What the store holds; with `check`, after recounting it."""
-        try:
-            fault = self._recount() if request.check else ""
-            return self.status(fault)
-        except Exception:
-            log.exception("status failed")
-            await context.abort(grpc.StatusCode.INTERNAL, "the status could not be taken; the server's log says why")
+        return self.status(self._recount() if request.check else "")
 
     async def Clear(self, request: pb.ClearRequest, context: Context) -> pb.ClearReply:
         """Drop the blocks of one namespace, of a tenant, or all."""
@@ -139,9 +135,6 @@ class Servicer(HandoverCalls):
             return pb.ClearReply(blocks=await tenants.clear(self._store, request))
         except tenants.BadTenant as error:
             await context.abort(error.code, str(error))
-        except Exception:
-            log.exception("clear failed")
-            await context.abort(grpc.StatusCode.INTERNAL, "the store could not be cleared; the server's log says why")
 
     async def SetQuota(self, request: pb.QuotaRequest, context: Context) -> pb.QuotaReply:
         """Set what a tenant may use, and what others cannot take."""
@@ -160,11 +153,7 @@ class Servicer(HandoverCalls):
                 raise FrameError("set", f"must name some of {', '.join(sorted(_RETENTION_FIELDS))}")
         except (FieldError, FrameError) as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{error.field}: {error.message}")
-        try:
-            return pb.RetainReply(blocks=self._store.retain(request.fingerprint, tokens, wish, list(request.set)))
-        except Exception:
-            log.exception("retain failed")
-            await context.abort(grpc.StatusCode.INTERNAL, "retention could not be set; the server's log says why")
+        return pb.RetainReply(blocks=self._store.retain(request.fingerprint, tokens, wish, list(request.set)))
 
     async def Flush(self, request: pb.FlushRequest, context: Context) -> pb.FlushReply:
         """Write what waits for the lower tier, and sync it."""
@@ -172,12 +161,8 @@ class Servicer(HandoverCalls):
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT, f"deadline_s: must be between 0 and {MAX_DEADLINE_S:.0f}"
             )
-        try:
-            pending = await self._store.flush(request.deadline_s)
-            return pb.FlushReply(done=not pending, pending_blocks=pending)
-        except Exception:
-            log.exception("flush failed")
-            await context.abort(grpc.StatusCode.INTERNAL, "the store could not be flushed; the server's log says why")
+        pending = await self._store.flush(request.deadline_s)
+        return pb.FlushReply(done=not pending, pending_blocks=pending)
 
     async def Trace(self, request: pb.TraceRequest, context: TraceContext) -> None:
         """Salted hashes of what is asked for, until the reader leaves or the server stops."""
@@ -227,9 +212,6 @@ class Servicer(HandoverCalls):
             return await self.scores.score(request, self.sight(identity_of(context)))
         except BadScore as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except Exception:
-            log.exception("score failed")
-            await context.abort(grpc.StatusCode.INTERNAL, "the score could not be taken; the server's log says why")
 
     def status(self, check_error: str = "") -> pb.StatusReply:
         """The reply to Status, for /status.json too."""
