@@ -8,17 +8,20 @@ everything there is now. Whoever applies it and goes on with the stream has what
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import zmq
 import zmq.asyncio
 
 from ..errors import KvterraceError
+from ..service.socket_path import SocketPath
 from .feed import Feed, Subscription
 from .hbm import TIER, Hbm
 from .types import Batch, Event, Kind
@@ -31,6 +34,7 @@ BUFFER_BYTES = 64 << 20
 HIGH_WATER = 1000  # messages that wait for one slow reader; it loses what is beyond, and sees the gap
 END = (-1).to_bytes(8, "big", signed=True)
 SEQUENCE_BYTES = 8
+IPC = "ipc://"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class ZmqPublisher:
         self._applied = 0  # the feed's sequence of what was published last
         self._context = zmq.asyncio.Context()
         self._sockets: list[zmq.asyncio.Socket] = []
+        self._paths = contextlib.ExitStack()  # of ipc endpoints, which ZeroMQ would take from whoever has them
         self._tasks: list[asyncio.Task[None]] = []
         self._subscription: Subscription | None = None
 
@@ -94,8 +99,14 @@ class ZmqPublisher:
             socket.close(linger=0)
         self._sockets.clear()
         self._context.term()
+        self._paths.close()
 
     def _bind(self, kind: int, endpoint: str, option: str) -> zmq.asyncio.Socket:
+        if endpoint.startswith(IPC):
+            try:
+                self._paths.enter_context(SocketPath(Path(endpoint.removeprefix(IPC)), option))
+            except OSError as error:
+                raise KvterraceError(f"{option}: cannot listen on {endpoint}: {error.strerror}") from None
         socket = self._context.socket(kind)
         self._sockets.append(socket)
         socket.setsockopt(zmq.SNDHWM, HIGH_WATER if kind == zmq.PUB else self._options.buffer_messages + 1)

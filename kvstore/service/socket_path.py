@@ -22,16 +22,17 @@ class AddressInUse(KvterraceError):
 
 
 class SocketPath:
-    """Holds `path` from construction to `close`. AddressInUse when it is another's; the path is free to bind after."""
+    """Holds `path` from construction to `close`. AddressInUse when it is another's; the path is free to bind after.
+    option: what set it, for messages."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, option: str = "--uds") -> None:
         self.path = path
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _check_directory(path.parent)
+        _check_directory(path.parent, option)
         self._lock_path = path.with_name(path.name + ".lock")
-        self._lock = _take_lock(self._lock_path, path)
+        self._lock = _take_lock(self._lock_path, path, option)
         try:
-            _clear_stale(path)
+            _clear_stale(path, option)
         except BaseException:
             self._drop_lock()
             raise
@@ -54,15 +55,15 @@ class SocketPath:
         self.close()
 
 
-def _check_directory(directory: Path) -> None:
+def _check_directory(directory: Path, option: str) -> None:
     """Whoever may rename files in it could put a socket of their own in our place."""
     found = directory.stat()
     loose = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX
     if loose or found.st_uid not in (0, os.geteuid()):
-        raise AddressInUse(f"other users may write to {directory}; choose a --uds in a directory of your own")
+        raise AddressInUse(f"other users may write to {directory}; choose a {option} in a directory of your own")
 
 
-def _take_lock(lock_path: Path, path: Path) -> int:
+def _take_lock(lock_path: Path, path: Path, option: str) -> int:
     """File descriptor of the locked file that `lock_path` names now."""
     while True:
         lock = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -70,7 +71,7 @@ def _take_lock(lock_path: Path, path: Path) -> int:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
-            raise AddressInUse(f"another kvterrace serve owns {path}; stop it or choose another --uds") from None
+            raise AddressInUse(f"another kvterrace serve owns {path}; stop it or choose another {option}") from None
         # The last owner may have removed the file between our open and our lock: then what we locked is nameless.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(lock), os.stat(lock_path)):
@@ -78,13 +79,13 @@ def _take_lock(lock_path: Path, path: Path) -> int:
         os.close(lock)
 
 
-def _clear_stale(path: Path) -> None:
+def _clear_stale(path: Path, option: str) -> None:
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise AddressInUse(f"{path} exists and is not a socket; remove it or choose another --uds")
+        raise AddressInUse(f"{path} exists and is not a socket; remove it or choose another {option}")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(PROBE_S)
         try:
@@ -94,4 +95,4 @@ def _clear_stale(path: Path) -> None:
             return
         except OSError:
             pass  # it takes connections slowly: somebody is there
-    raise AddressInUse(f"another program answers on {path}; stop it or choose another --uds")
+    raise AddressInUse(f"another program answers on {path}; stop it or choose another {option}")

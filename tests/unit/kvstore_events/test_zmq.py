@@ -264,3 +264,19 @@ async def test_an_address_that_is_taken_says_so(events_bench, publish):
     with pytest.raises(KvterraceError, match="--events-zmq: cannot listen on tcp"):
         await second.start()
     await second.stop()
+
+
+async def test_a_path_has_one_owner_and_is_gone_after_it(events_bench, tmp_path):
+    b = events_bench(16)
+    path = tmp_path / "events"
+    first, second = (
+        ZmqPublisher(b.feed, b.store.holdings.hbm, lambda _: "", ZmqOptions(f"ipc://{path}")) for _ in range(2)
+    )
+    await first.start()
+    assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(KvterraceError, match="choose another --events-zmq"):
+        await second.start()
+    await second.stop()
+    assert path.exists()
+    await first.stop()
+    assert not list(tmp_path.iterdir())
