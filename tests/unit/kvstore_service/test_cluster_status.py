@@ -4,7 +4,7 @@ import io
 import json
 
 import pytest
-from kvterrace.kvstore.drain_cli import outcome
+from kvterrace.kvstore.commands.drain import outcome
 from kvterrace.kvstore.status_view import status_json, status_tables
 from kvterrace.proto import kv_pb2 as pb
 from rich.console import Console

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from ..proto import kv_pb2 as pb
-from ..radix import pack_tokens
-from .errors import ConfigError, KvterraceError
-from .options import default_uds
-from .scores import as_json
-from .service.admin import NoSidecar, fetch_scores
-from .token_file import read_token_ids
+from ...proto import kv_pb2 as pb
+from ...radix import pack_tokens
+from ..errors import ConfigError, KvterraceError
+from ..options import default_uds
+from ..scores import as_json
+from ..service.admin import NoSidecar, fetch_scores
+from ..token_file import read_token_ids
 
 SLACK_S = 3.0  # beyond the deadline
 

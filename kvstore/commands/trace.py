@@ -18,21 +18,21 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from .errors import KvterraceError
-from .options import default_uds, parse_size
-from .placement.admission import ADMISSIONS
-from .placement.policies import DEFAULT_POLICY, POLICY_NAMES, make_policy
-from .security.flags import ClientTyper
-from .service.admin import NoSidecar, fetch_status
-from .service.channel import Address, open_channel
-from .service.stub import trace_call
-from .sim.capacity import Capacity, parse_capacity, parse_nvme_capacity
-from .sim.capture import Captured, capture, open_out
-from .sim.charts import check_out, terminal_chart, write_chart
-from .sim.outcome import Setup, Speeds
-from .sim.replay import replay
-from .sim.report import Study, bad_lines, run_table, study_table, trace_lines
-from .sim.trace import read_trace
+from ..errors import KvterraceError
+from ..options import default_uds, parse_size
+from ..placement.admission import ADMISSIONS
+from ..placement.policies import DEFAULT_POLICY, POLICY_NAMES, make_policy
+from ..security.flags import ClientTyper
+from ..service.admin import NoSidecar, fetch_status
+from ..service.channel import Address, open_channel
+from ..service.stub import trace_call
+from ..sim.capacity import Capacity, parse_capacity, parse_nvme_capacity
+from ..sim.capture import Captured, capture, open_out
+from ..sim.charts import check_out, terminal_chart, write_chart
+from ..sim.outcome import Setup, Speeds
+from ..sim.replay import replay
+from ..sim.report import Study, bad_lines, run_table, study_table, trace_lines
+from ..sim.trace import read_trace
 
 # Of Llama 3.1 8B in bfloat16: 32 layers, 8 KV heads of 128, keys and values. Only a default, and said in every report.
 DEFAULT_TOKEN_BYTES = 128 << 10

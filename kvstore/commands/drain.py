@@ -9,13 +9,13 @@ from typing import Annotated
 import grpc.aio
 import typer
 
-from ..proto import kv_pb2 as pb
-from .errors import KvterraceError
-from .options import default_uds
-from .service.admin import CallRefused, NoSidecar, explain
-from .service.channel import Address, open_channel
-from .service.stub import drain_call
-from .status_view import format_bytes
+from ...proto import kv_pb2 as pb
+from ..errors import KvterraceError
+from ..options import default_uds
+from ..service.admin import CallRefused, NoSidecar, explain
+from ..service.channel import Address, open_channel
+from ..service.stub import drain_call
+from ..status_view import format_bytes
 
 SLACK_S = 10.0  # beyond the deadline, for the last answer
 
