@@ -19,8 +19,9 @@ from pathlib import Path
 import numpy as np
 import xxhash
 from kvterrace.kvstore.arena import DEFAULT_DIRECTORY, Arena
+from kvterrace.kvstore.below import Below
 from kvterrace.kvstore.session import Session
-from kvterrace.kvstore.store import Below, Store
+from kvterrace.kvstore.store import Store
 from kvterrace.kvstore.tiers.nvme import NvmePath, NvmeTier
 from kvterrace.kvstore.tiers.nvme.segment import SUFFIX
 from kvterrace.proto import BlockLayout, Namespace

@@ -24,6 +24,7 @@ from .errors import ConfigError
 from .options import flag
 from .settings.cluster import ClusterSettings
 from .settings.events import EventsSettings
+from .settings.insight import InsightSettings
 from .settings.nvme import NvmeSettings
 from .settings.remote import RemoteSettings
 from .settings.security import SecuritySettings
@@ -39,6 +40,7 @@ FOREIGN_ENV = ("KVTERRACE_KEYRING", "KVTERRACE_MODEL", "KVTERRACE_ENGINE_", "KVT
 class ServeConfig(  # pyright: ignore[reportIncompatibleVariableOverride]  # of model_config: it says so itself
     ClusterSettings,
     EventsSettings,
+    InsightSettings,
     NvmeSettings,
     RemoteSettings,
     SecuritySettings,

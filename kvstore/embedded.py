@@ -9,7 +9,7 @@ from ..proto import Namespace, RetentionRange
 from .arena import ArenaView
 from .session import Session
 from .store import Store
-from .types import NO_SLOTS, Acquired, HbmChange, Reserved, Wait
+from .types import NO_SLOTS, Acquired, HbmChange, Origin, Receipt, Reserved, Wait
 
 
 class EmbeddedClient:
@@ -34,11 +34,13 @@ class EmbeddedClient:
         if self._live is None:
             self._session = self._store.open_session(self.namespace, client=self._client)
 
-    async def acquire(self, tokens: bytes, *, skip: int, deadline_s: float, wait: Wait | None = None) -> Acquired:
+    async def acquire(
+        self, tokens: bytes, *, skip: int, deadline_s: float, wait: Wait | None = None, origin: Origin | None = None
+    ) -> Acquired:
         session = self._live
         if session is None:
             return Acquired(0, skip, NO_SLOTS, {}, "disconnected")
-        return await session.acquire(tokens, skip=skip, deadline_s=deadline_s, wait=wait)
+        return await session.acquire(tokens, skip=skip, deadline_s=deadline_s, wait=wait, origin=origin)
 
     async def abandon(self, ticket: int) -> None:
         session = self._live
@@ -91,6 +93,11 @@ class EmbeddedClient:
         session = self._live
         if session is not None:
             session.hbm(changes, whole=whole)
+
+    async def served(self, receipt: Receipt) -> None:
+        session = self._live
+        if session is not None:
+            session.served(receipt)
 
     async def close(self) -> None:
         if self._session is not None:

@@ -5,12 +5,12 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .below import Below
 from .config import ServeConfig
 from .disks import examine
 from .errors import ConfigError
 from .placement.admission import ADMISSIONS
 from .security.keyring import KeyRing
-from .store import Below
 from .tiers.codec import Codec, Measured, PlanesLz4, RawCodec
 from .tiers.nvme import NvmePath, NvmeTier
 from .tiers.nvme.cipher import TenantOf

@@ -7,8 +7,8 @@ from fastapi import APIRouter, HTTPException, Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..proto import kv_pb2 as pb
-from .events.sight import Sight
 from .commands.score import fingerprint_of
+from .events.sight import Sight
 from .scores import MAX_TOKENS_BYTES, BadScore, Scores, as_json
 from .security.http import CALLER
 from .security.identity import LOCAL

@@ -16,6 +16,7 @@ from .config import ServeConfig
 from .errors import KvterraceError
 from .events.publishing import publishing
 from .handover.drain import Drain
+from .insight import Insight
 from .memory import default_capacity_bytes
 from .nvme_setup import nvme_plan, open_below
 from .placement.policies import make_policy
@@ -27,6 +28,7 @@ from .service.socket_path import SocketPath
 from .status_view import format_bytes, status_json
 from .store import Store
 from .tenants.setup import open_tenants, tenant_of
+from .text import Texts
 
 if TYPE_CHECKING:
     from .node import Node
@@ -54,14 +56,15 @@ async def serve(config: ServeConfig, *, announce: Callable[[str], None]) -> None
         policy = make_policy(config.policy, config.pin_share)
         tenants = open_tenants(config, arena.capacity_bytes)
         below = open_below(nvme_plan(config), announce, tenant_of(tenants)) if config.nvme else None
-        store = Store(arena, policy=policy, below=below, tenants=tenants)
+        insight = Insight(receipts=config.receipts)
+        store = Store(arena, policy=policy, below=below, tenants=tenants, insight=insight)
         owned.callback(store.close)
         remote = open_remote(config, tenant_of(tenants))
         if remote is not None:
             store.attach_remote(remote)
             remote.tier.start()
         node: list[Node] = []  # once it is one
-        servicer = Servicer(store, str(arena.path), arena.boot_id, node=config.node)
+        servicer = Servicer(store, str(arena.path), arena.boot_id, node=config.node, texts=Texts(config.text))
         servicer.leaving = Drain(store.stock, store.flush, stop.set)
         async with (
             _stopping(store),

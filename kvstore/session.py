@@ -6,7 +6,7 @@ close().
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..proto import Namespace, RetentionRange
 from ..radix import Match
@@ -17,13 +17,14 @@ from .depot import Depot
 from .elsewhere import NAME, REMOTE
 from .errors import SessionClosed
 from .events.hbm import Engine, Hbm
+from .insight import Insight
 from .prefetching import Prefetches
 from .promoter import Promoter
 from .residents import Residents
 from .room import Room
 from .stats import Counters
 from .turns import Turns
-from .types import NO_SLOTS, Acquired, HbmChange, Lookup, Reserved, Wait
+from .types import NO_SLOTS, Acquired, HbmChange, Lookup, Origin, Receipt, Reserved, Wait
 
 Tap = Callable[[bytes, bytes, int], None]
 """Told of each acquire: fingerprint, packed tokens, tokens of a block."""
@@ -56,6 +57,7 @@ class Shared:
     max_leases: int  # of one session
     on_close: Callable[["Session"], None]
     hbm: Hbm = field(default_factory=Hbm)
+    insight: Insight = field(default_factory=Insight)
     taps: list[Tap] = field(default_factory=list[Tap])
     offers: list[Offer] = field(default_factory=list[Offer])
 
@@ -93,7 +95,9 @@ class Session:
         compute_s = space.cost.compute_s(0, here + deeper)
         return Lookup(tiers, reason, compute_s, space.cost.load_s(name, self._bytes(deeper)))
 
-    def acquire_now(self, tokens: bytes, *, skip: int, deadline_s: float, wait: Wait | None = None) -> Acquired | None:
+    def acquire_now(
+        self, tokens: bytes, *, skip: int, deadline_s: float, wait: Wait | None = None, origin: Origin | None = None
+    ) -> Acquired | None:
         """`acquire` when there is nothing to wait for; None, and nothing done, when a lower tier has more, or somebody
         computes it."""
         self._check_acquire(skip, deadline_s)
@@ -117,7 +121,9 @@ class Session:
                 return None
         return self._grant(tokens, match, below, Came(len(match), len(match), why), skip, wait)
 
-    async def acquire(self, tokens: bytes, *, skip: int, deadline_s: float, wait: Wait | None = None) -> Acquired:
+    async def acquire(
+        self, tokens: bytes, *, skip: int, deadline_s: float, wait: Wait | None = None, origin: Origin | None = None
+    ) -> Acquired:
         """Lease the longest stored prefix, less its first `skip` blocks.
 
         deadline_s: seconds that bringing blocks up to DRAM may take; 0 = what is there now. One request calls this
@@ -173,6 +179,14 @@ class Session:
         self._open()
         space, owner = self._space, Engine(self.id, self.client)
         self._shared.hbm.report(owner, space, space.namespace.hash_name, changes, whole=whole)
+
+    def served(self, receipt: Receipt) -> None:
+        """What one request got."""
+        self._open()
+        space = self._space
+        tenant = space.tenant.name if space.tenant is not None else ""
+        mine = {"fingerprint": space.fingerprint, "label": space.namespace.label, "client": self.client}
+        self._shared.insight.served(replace(receipt, tenant=tenant, **mine))
 
     def abandon(self, ticket: int) -> None:
         """The request of that Wait.ticket computes no more of its prompt; unknown tickets are ignored."""

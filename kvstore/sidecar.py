@@ -24,8 +24,9 @@ from .events.hbm_frames import pack_hbm
 from .security.credentials import Credentials
 from .service import frames
 from .service.channel import target_of
+from .service.insight_frames import pack_receipt
 from .service.link import Link, LinkBroken, LinkBusy, LinkLimits, LinkTimeout
-from .types import NO_SLOTS, Acquired, HbmChange, Reserved, Wait
+from .types import NO_SLOTS, Acquired, HbmChange, Origin, Receipt, Reserved, Wait
 
 log = logging.getLogger(__name__)
 
@@ -115,12 +116,14 @@ class SidecarClient:
         if link is not None:
             await link.close()
 
-    async def acquire(self, tokens: bytes, *, skip: int, deadline_s: float, wait: Wait | None = None) -> Acquired:
+    async def acquire(
+        self, tokens: bytes, *, skip: int, deadline_s: float, wait: Wait | None = None, origin: Origin | None = None
+    ) -> Acquired:
         """See StoreClient. "deadline" when no answer comes by deadline_s + slack_s."""
         link, arena, epoch = self._link, self.arena, self._epoch
         if link is None or arena is None:
             return Acquired(0, skip, NO_SLOTS, {}, "disconnected")
-        asked = pb.Acquire(tokens=tokens, skip=skip, deadline_s=max(deadline_s, 0.0), wait=frames.pack_wait(wait))
+        asked = frames.pack_acquire(tokens, skip, max(deadline_s, 0.0), wait, origin)
         try:
             frame = await link.request(pb.ClientFrame(acquire=asked), asked.deadline_s + self._times.slack_s)
             if not frame.HasField("acquired"):
@@ -198,6 +201,10 @@ class SidecarClient:
     async def hbm(self, changes: Sequence[HbmChange], *, whole: bool) -> None:
         """See StoreClient."""
         self._post(pb.ClientFrame(hbm=pack_hbm(changes, whole=whole)))
+
+    async def served(self, receipt: Receipt) -> None:
+        """See StoreClient."""
+        self._post(pb.ClientFrame(served=pack_receipt(receipt)))
 
     def _post(self, frame: pb.ClientFrame) -> None:
         if self._link is not None:

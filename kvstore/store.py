@@ -9,7 +9,6 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -18,20 +17,23 @@ from numpy.typing import NDArray
 from ..proto import Namespace, Retention
 from ..radix import PrefixIndex
 from .arena import Arena
+from .below import Below
 from .bringing import Bringer
 from .demoter import Demoter
-from .depot import Depot, LowerTier
+from .depot import Depot
 from .elsewhere import Elsewhere
 from .errors import SessionRefused
 from .events.hbm import Hbm
+from .explain import Explainer
 from .following import Progress
 from .ghosts import DEFAULT_ENTRIES, Ghosts
 from .handover.stock import Stock
+from .insight import Insight
 from .lending import Lending, Loan
 from .opening import refuse_geometry, refuse_identity
-from .placement.admission import Admission, AdmitAll
 from .placement.cost import CostModel, IoCost
 from .placement.policies import MakePolicy, make_policy
+from .prefixes import Prefixes
 from .promoter import Promoter
 from .recount import check_leases, check_slots
 from .remote import Attached, LastResort, Remote, Uploader
@@ -45,26 +47,7 @@ from .tenants.sharing import Sharing
 from .tenants.tenancy import Tenancy
 from .tenants.tenants import Tenant, Tenants, salted
 from .tier_stats import depot_stats, namespace_stats
-from .tiers import NullTier
-from .tiers.nvme.types import Inventory
 from .watch import Watcher, Watchers
-
-
-@dataclass(frozen=True, slots=True)
-class Below:
-    """The tier below DRAM, and how it is used.
-
-    inventory: what the tier had when it was opened. admission: what is worth writing. exclusive: blocks go down only
-    when they are about to leave DRAM, and leave the tier when they come up. in_flight_share, backlog_share: of the
-    arena, what may be on its way up, and what may wait, pinned, for its way down.
-    """
-
-    tier: LowerTier = field(default_factory=NullTier)
-    inventory: Sequence[Inventory] = ()
-    admission: Admission = field(default_factory=AdmitAll)
-    exclusive: bool = False
-    in_flight_share: float = 0.5
-    backlog_share: float = 0.5
 
 
 class Store:
@@ -80,6 +63,7 @@ class Store:
     slab_bytes:                wanted size of the pieces in which sizes of slots share the arena; bounds a slot.
     ghost_entries:             evicted blocks remembered to explain a miss; a power of two, nine bytes each.
     tenants:                   who shares the store; None: nobody does.
+    insight:                   what is learnt of the traffic.
     """
 
     def __init__(  # noqa: PLR0913  (each is a bound of its own)
@@ -96,8 +80,10 @@ class Store:
         slab_bytes: int = TARGET_SLAB_BYTES,
         ghost_entries: int = DEFAULT_ENTRIES,
         tenants: Tenants | None = None,
+        insight: Insight | None = None,
     ) -> None:
         self.arena = arena
+        self.insight = insight or Insight()
         self._policy = policy or make_policy()
         self._clock = clock
         self._max_sessions = max_sessions
@@ -126,6 +112,8 @@ class Store:
         self._depot.load(below.inventory)
         self.tenancy = Tenancy(tenants, self._spaces, self._depot)
         self.holdings = Holdings(self._spaces, self._depot, Hbm(clock))
+        self.explainer = Explainer(self._spaces, self._depot, clock)
+        self.prefixes = Prefixes(self._spaces, self._depot, clock)
         in_flight_bytes = int(arena.capacity_bytes * below.in_flight_share)
         self._promoter = Promoter(room, self._counters, lease_ids, max_bytes=in_flight_bytes)
         self._bringer = Bringer(self._depot, self._promoter, self._counters, self._io, clock, exclusive=below.exclusive)
@@ -159,6 +147,7 @@ class Store:
             bringer=self._bringer,
             on_close=self._session_closed,
             hbm=self.holdings.hbm,
+            insight=self.insight,
         )
         if self._sharing is not None:
             self._shared.offers.append(self._sharing.offer)

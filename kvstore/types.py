@@ -84,6 +84,61 @@ class HbmChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Miss:
+    """Why the first full block beyond what was found is not there; what is not known is 0 or empty.
+
+    reason: Acquired's, or the engine's own. token: where the prompt breaks off what is cached: of "diverged" the first
+    token that differs from every cached prompt, else the first of the block. tier, gone_s, kept_s: of what was here
+    once ("evicted", "corrupt", "cleared"): which tier it left last, how long ago, and how long it had been there.
+    fields: of "other_namespace": which differ ("weights", "adapter", "dtype", "layout", "producer", "tenant", ...).
+    cached: of "diverged": packed tokens that a cached prompt has from `token` on, a few.
+    """
+
+    reason: str
+    token: int = 0
+    tier: str = ""
+    gone_s: float = 0.0
+    kept_s: float = 0.0
+    fields: tuple[str, ...] = ()
+    cached: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Whose request it is, for receipts and traces. traceparent: W3C trace context, "" = nobody traces it."""
+
+    request_id: str = ""
+    traceparent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What one request got, counted once, when its prompt is served.
+
+    tokens: of the prompt by tier, with "hbm" and "computed"; sums to the prompt. miss: of the first full block that was
+    computed; None: every full block was found. saved_s: by what was loaded, less the wait; None = not known. ttft_s:
+    from the arrival to the first token. computed_s: what computing took, 0 = not known. prompt: packed, only of a
+    prompt that the store was not asked about. time_s (Unix, at the first token) and the fields behind it are the
+    store's to set.
+    """
+
+    request_id: str
+    tokens: Mapping[str, int]
+    miss: Miss | None = None
+    queue_wait_s: float = 0.0
+    cache_wait_s: float = 0.0
+    saved_s: float | None = None
+    ttft_s: float = 0.0
+    computed_s: float = 0.0
+    prompt: bytes = b""
+    time_s: float = 0.0
+    fingerprint: bytes = b""
+    label: str = ""
+    tenant: str = ""
+    client: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Lookup:
     """What a look-up found: tokens by tier, and why the first full block beyond was not found ("" = all were).
 
@@ -95,6 +150,7 @@ class Lookup:
     reason: str
     compute_s: float = 0.0
     load_s: float = 0.0
+    miss: Miss | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +179,12 @@ class Acquired:
     tiers:  tokens of `slots` by the tier they came from, in the order of the slots: "dram", then lower tiers; sums to
             len(slots) * block_tokens.
     reason: why the block behind the last one is not there: "" (all full blocks asked for are given), "never_seen",
+            "diverged" (a cached prompt differs within the block), "other_namespace" (another one has it),
             "evicted", "corrupt", "cleared", "not_committed" (someone is writing it now), "deadline",
             "slower_to_load" (it is in a lower tier, and computing it takes less), "full" (no room to bring it up),
             "quota" (none within the tenant's), "io" and "breaker" (the device failed, or is out of use), "busy" (too
             many leases held), "disconnected", "error".
+    miss:   more about the reason; None: nothing is missing, or nothing more is known.
     compute_s: seconds that computing these tokens would take, as engines report; 0 = not known.
     wait:   with reason "computing": somebody else computes more of it, and waiting is worth it. Nothing is leased;
             acquire again with it. None otherwise.
@@ -140,6 +198,7 @@ class Acquired:
     arena: ArenaView | None = None
     compute_s: float = 0.0
     wait: Wait | None = None
+    miss: Miss | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,12 +244,14 @@ class StoreClient(Protocol):
         error: the call returns at once and the client keeps trying."""
         ...
 
-    async def acquire(self, tokens: bytes, *, skip: int, deadline_s: float, wait: Wait | None = None) -> Acquired:
+    async def acquire(
+        self, tokens: bytes, *, skip: int, deadline_s: float, wait: Wait | None = None, origin: Origin | None = None
+    ) -> Acquired:
         """Lease the longest stored prefix of `tokens`, less its first `skip` blocks (which the engine has).
 
         deadline_s: seconds the store may take to bring up what is not in DRAM; 0 = what is there now, no wait.
         wait: the request will compute what is missing, and would rather wait while somebody else does (see
-        Acquired.wait); None: neither.
+        Acquired.wait); None: neither. origin: whose request it is; None: nobody will ask.
         """
         ...
 
@@ -243,6 +304,10 @@ class StoreClient(Protocol):
     async def hbm(self, changes: Sequence[HbmChange], *, whole: bool) -> None:
         """What the engine's own cache has; whole: all of it, else what changed since the last report of this session.
         No answer."""
+        ...
+
+    async def served(self, receipt: Receipt) -> None:
+        """What one request got, once its prompt is served. No answer."""
         ...
 
     async def close(self) -> None:

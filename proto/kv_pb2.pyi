@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ClientFrame(_message.Message):
-    __slots__ = ("id", "open", "lookup", "acquire", "release", "reserve", "commit", "abort", "goodbye", "prefetch", "cancel_prefetch", "observe", "retain", "hbm", "abandon", "before")
+    __slots__ = ("id", "open", "lookup", "acquire", "release", "reserve", "commit", "abort", "goodbye", "prefetch", "cancel_prefetch", "observe", "retain", "hbm", "abandon", "served", "before")
     ID_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
     LOOKUP_FIELD_NUMBER: _ClassVar[int]
@@ -24,6 +24,7 @@ class ClientFrame(_message.Message):
     RETAIN_FIELD_NUMBER: _ClassVar[int]
     HBM_FIELD_NUMBER: _ClassVar[int]
     ABANDON_FIELD_NUMBER: _ClassVar[int]
+    SERVED_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
     id: int
     open: Open
@@ -40,8 +41,9 @@ class ClientFrame(_message.Message):
     retain: Retain
     hbm: HbmReport
     abandon: Abandon
+    served: Receipt
     before: _containers.RepeatedCompositeFieldContainer[ClientFrame]
-    def __init__(self, id: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., lookup: _Optional[_Union[Lookup, _Mapping]] = ..., acquire: _Optional[_Union[Acquire, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., reserve: _Optional[_Union[Reserve, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., prefetch: _Optional[_Union[Prefetch, _Mapping]] = ..., cancel_prefetch: _Optional[_Union[CancelPrefetch, _Mapping]] = ..., observe: _Optional[_Union[Observe, _Mapping]] = ..., retain: _Optional[_Union[Retain, _Mapping]] = ..., hbm: _Optional[_Union[HbmReport, _Mapping]] = ..., abandon: _Optional[_Union[Abandon, _Mapping]] = ..., before: _Optional[_Iterable[_Union[ClientFrame, _Mapping]]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., open: _Optional[_Union[Open, _Mapping]] = ..., lookup: _Optional[_Union[Lookup, _Mapping]] = ..., acquire: _Optional[_Union[Acquire, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., reserve: _Optional[_Union[Reserve, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., prefetch: _Optional[_Union[Prefetch, _Mapping]] = ..., cancel_prefetch: _Optional[_Union[CancelPrefetch, _Mapping]] = ..., observe: _Optional[_Union[Observe, _Mapping]] = ..., retain: _Optional[_Union[Retain, _Mapping]] = ..., hbm: _Optional[_Union[HbmReport, _Mapping]] = ..., abandon: _Optional[_Union[Abandon, _Mapping]] = ..., served: _Optional[_Union[Receipt, _Mapping]] = ..., before: _Optional[_Iterable[_Union[ClientFrame, _Mapping]]] = ...) -> None: ...
 
 class ServerFrame(_message.Message):
     __slots__ = ("id", "opened", "refused", "found", "acquired", "reserved", "done", "invalid")
@@ -118,7 +120,7 @@ class Lookup(_message.Message):
     def __init__(self, tokens: _Optional[bytes] = ...) -> None: ...
 
 class Found(_message.Message):
-    __slots__ = ("tiers", "reason", "compute_s", "load_s")
+    __slots__ = ("tiers", "reason", "compute_s", "load_s", "miss")
     class TiersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -130,23 +132,47 @@ class Found(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_S_FIELD_NUMBER: _ClassVar[int]
     LOAD_S_FIELD_NUMBER: _ClassVar[int]
+    MISS_FIELD_NUMBER: _ClassVar[int]
     tiers: _containers.ScalarMap[str, int]
     reason: str
     compute_s: float
     load_s: float
-    def __init__(self, tiers: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ..., compute_s: _Optional[float] = ..., load_s: _Optional[float] = ...) -> None: ...
+    miss: Miss
+    def __init__(self, tiers: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ..., compute_s: _Optional[float] = ..., load_s: _Optional[float] = ..., miss: _Optional[_Union[Miss, _Mapping]] = ...) -> None: ...
+
+class Miss(_message.Message):
+    __slots__ = ("reason", "token", "tier", "gone_s", "kept_s", "fields", "cached")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    GONE_S_FIELD_NUMBER: _ClassVar[int]
+    KEPT_S_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    token: int
+    tier: str
+    gone_s: float
+    kept_s: float
+    fields: _containers.RepeatedScalarFieldContainer[str]
+    cached: bytes
+    def __init__(self, reason: _Optional[str] = ..., token: _Optional[int] = ..., tier: _Optional[str] = ..., gone_s: _Optional[float] = ..., kept_s: _Optional[float] = ..., fields: _Optional[_Iterable[str]] = ..., cached: _Optional[bytes] = ...) -> None: ...
 
 class Acquire(_message.Message):
-    __slots__ = ("tokens", "skip", "deadline_s", "wait")
+    __slots__ = ("tokens", "skip", "deadline_s", "request_id", "traceparent", "wait")
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     SKIP_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     WAIT_FIELD_NUMBER: _ClassVar[int]
     tokens: bytes
     skip: int
     deadline_s: float
+    request_id: str
+    traceparent: str
     wait: Wait
-    def __init__(self, tokens: _Optional[bytes] = ..., skip: _Optional[int] = ..., deadline_s: _Optional[float] = ..., wait: _Optional[_Union[Wait, _Mapping]] = ...) -> None: ...
+    def __init__(self, tokens: _Optional[bytes] = ..., skip: _Optional[int] = ..., deadline_s: _Optional[float] = ..., request_id: _Optional[str] = ..., traceparent: _Optional[str] = ..., wait: _Optional[_Union[Wait, _Mapping]] = ...) -> None: ...
 
 class Wait(_message.Message):
     __slots__ = ("ticket", "waited_s", "had", "until", "expected_s")
@@ -179,7 +205,7 @@ class Slots(_message.Message):
     def __init__(self, slots: _Optional[bytes] = ..., generations: _Optional[bytes] = ..., checksums: _Optional[bytes] = ...) -> None: ...
 
 class Acquired(_message.Message):
-    __slots__ = ("lease", "first", "slots", "tiers", "reason", "compute_s", "wait")
+    __slots__ = ("lease", "first", "slots", "tiers", "reason", "compute_s", "wait", "miss")
     class TiersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -194,6 +220,7 @@ class Acquired(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_S_FIELD_NUMBER: _ClassVar[int]
     WAIT_FIELD_NUMBER: _ClassVar[int]
+    MISS_FIELD_NUMBER: _ClassVar[int]
     lease: int
     first: int
     slots: Slots
@@ -201,7 +228,8 @@ class Acquired(_message.Message):
     reason: str
     compute_s: float
     wait: Wait
-    def __init__(self, lease: _Optional[int] = ..., first: _Optional[int] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., tiers: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ..., compute_s: _Optional[float] = ..., wait: _Optional[_Union[Wait, _Mapping]] = ...) -> None: ...
+    miss: Miss
+    def __init__(self, lease: _Optional[int] = ..., first: _Optional[int] = ..., slots: _Optional[_Union[Slots, _Mapping]] = ..., tiers: _Optional[_Mapping[str, int]] = ..., reason: _Optional[str] = ..., compute_s: _Optional[float] = ..., wait: _Optional[_Union[Wait, _Mapping]] = ..., miss: _Optional[_Union[Miss, _Mapping]] = ...) -> None: ...
 
 class Release(_message.Message):
     __slots__ = ("lease", "corrupt")
@@ -624,12 +652,18 @@ class Counters(_message.Message):
     def __init__(self, hit_tokens: _Optional[_Mapping[str, int]] = ..., miss_tokens: _Optional[_Mapping[str, int]] = ..., evictions: _Optional[_Mapping[str, int]] = ..., evictions_reused: _Optional[_Mapping[str, int]] = ..., dropped_saves: _Optional[_Mapping[str, int]] = ..., committed_blocks: _Optional[int] = ..., duplicate_blocks: _Optional[int] = ..., checksum_failures: _Optional[int] = ..., acquires: _Optional[int] = ..., sessions_opened: _Optional[int] = ..., promoted_blocks: _Optional[_Mapping[str, int]] = ..., demoted_blocks: _Optional[_Mapping[str, int]] = ..., dropped_demotions: _Optional[_Mapping[str, int]] = ..., failed_loads: _Optional[_Mapping[str, int]] = ..., tier_evictions: _Optional[_Mapping[str, int]] = ..., prefetched_blocks: _Optional[_Mapping[str, int]] = ..., saved_s: _Optional[float] = ..., read_bytes: _Optional[_Mapping[str, int]] = ..., written_bytes: _Optional[_Mapping[str, int]] = ..., inflight_waits: _Optional[_Mapping[str, int]] = ..., inflight_marks: _Optional[int] = ..., inflight_broken: _Optional[int] = ..., inflight_tokens: _Optional[int] = ..., inflight_wait_s: _Optional[float] = ...) -> None: ...
 
 class ClearRequest(_message.Message):
-    __slots__ = ("fingerprint", "tenant")
+    __slots__ = ("fingerprint", "tenant", "key", "tokens", "dry_run")
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     fingerprint: bytes
     tenant: str
-    def __init__(self, fingerprint: _Optional[bytes] = ..., tenant: _Optional[str] = ...) -> None: ...
+    key: bytes
+    tokens: bytes
+    dry_run: bool
+    def __init__(self, fingerprint: _Optional[bytes] = ..., tenant: _Optional[str] = ..., key: _Optional[bytes] = ..., tokens: _Optional[bytes] = ..., dry_run: _Optional[bool] = ...) -> None: ...
 
 class QuotaRequest(_message.Message):
     __slots__ = ("tenant", "dram_quota", "dram_floor", "nvme_quota", "nvme_floor", "set")
@@ -683,10 +717,14 @@ class TenantStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., used_bytes: _Optional[_Mapping[str, int]] = ..., dram_quota: _Optional[int] = ..., dram_floor: _Optional[int] = ..., nvme_quota: _Optional[int] = ..., nvme_floor: _Optional[int] = ..., hit_tokens: _Optional[int] = ..., miss_tokens: _Optional[int] = ..., sessions: _Optional[int] = ...) -> None: ...
 
 class ClearReply(_message.Message):
-    __slots__ = ("blocks",)
+    __slots__ = ("blocks", "bytes", "fingerprint")
     BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     blocks: int
-    def __init__(self, blocks: _Optional[int] = ...) -> None: ...
+    bytes: int
+    fingerprint: bytes
+    def __init__(self, blocks: _Optional[int] = ..., bytes: _Optional[int] = ..., fingerprint: _Optional[bytes] = ...) -> None: ...
 
 class NamespaceSpec(_message.Message):
     __slots__ = ("weights_digest", "adapter_digest", "kv_heads", "layers", "planes", "block_tokens", "head_dim", "dtype", "first_layer", "producer", "label")
@@ -715,22 +753,32 @@ class NamespaceSpec(_message.Message):
     def __init__(self, weights_digest: _Optional[bytes] = ..., adapter_digest: _Optional[bytes] = ..., kv_heads: _Optional[int] = ..., layers: _Optional[int] = ..., planes: _Optional[int] = ..., block_tokens: _Optional[int] = ..., head_dim: _Optional[int] = ..., dtype: _Optional[str] = ..., first_layer: _Optional[int] = ..., producer: _Optional[str] = ..., label: _Optional[str] = ...) -> None: ...
 
 class RetainRequest(_message.Message):
-    __slots__ = ("fingerprint", "tokens", "retention", "set")
+    __slots__ = ("fingerprint", "tokens", "retention", "set", "key", "below", "dry_run", "tenant")
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_FIELD_NUMBER: _ClassVar[int]
     SET_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    BELOW_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     fingerprint: bytes
     tokens: bytes
     retention: RetentionSpec
     set: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, fingerprint: _Optional[bytes] = ..., tokens: _Optional[bytes] = ..., retention: _Optional[_Union[RetentionSpec, _Mapping]] = ..., set: _Optional[_Iterable[str]] = ...) -> None: ...
+    key: bytes
+    below: bool
+    dry_run: bool
+    tenant: str
+    def __init__(self, fingerprint: _Optional[bytes] = ..., tokens: _Optional[bytes] = ..., retention: _Optional[_Union[RetentionSpec, _Mapping]] = ..., set: _Optional[_Iterable[str]] = ..., key: _Optional[bytes] = ..., below: _Optional[bool] = ..., dry_run: _Optional[bool] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class RetainReply(_message.Message):
-    __slots__ = ("blocks",)
+    __slots__ = ("blocks", "fingerprint")
     BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     blocks: int
-    def __init__(self, blocks: _Optional[int] = ...) -> None: ...
+    fingerprint: bytes
+    def __init__(self, blocks: _Optional[int] = ..., fingerprint: _Optional[bytes] = ...) -> None: ...
 
 class FlushRequest(_message.Message):
     __slots__ = ("deadline_s",)
@@ -767,7 +815,7 @@ class TraceEvent(_message.Message):
     def __init__(self, timestamp_s: _Optional[float] = ..., input_length: _Optional[int] = ..., hashes: _Optional[_Iterable[int]] = ..., block_tokens: _Optional[int] = ..., namespace: _Optional[bytes] = ..., lost: _Optional[int] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("wire_version", "fingerprint", "tokens", "first", "deadline_s", "bulk", "node", "wait_s")
+    __slots__ = ("wire_version", "fingerprint", "tokens", "first", "deadline_s", "bulk", "node", "wait_s", "traceparent")
     WIRE_VERSION_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -776,6 +824,7 @@ class FetchRequest(_message.Message):
     BULK_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     wire_version: int
     fingerprint: bytes
     tokens: bytes
@@ -784,7 +833,8 @@ class FetchRequest(_message.Message):
     bulk: bool
     node: str
     wait_s: float
-    def __init__(self, wire_version: _Optional[int] = ..., fingerprint: _Optional[bytes] = ..., tokens: _Optional[bytes] = ..., first: _Optional[int] = ..., deadline_s: _Optional[float] = ..., bulk: _Optional[bool] = ..., node: _Optional[str] = ..., wait_s: _Optional[float] = ...) -> None: ...
+    traceparent: str
+    def __init__(self, wire_version: _Optional[int] = ..., fingerprint: _Optional[bytes] = ..., tokens: _Optional[bytes] = ..., first: _Optional[int] = ..., deadline_s: _Optional[float] = ..., bulk: _Optional[bool] = ..., node: _Optional[str] = ..., wait_s: _Optional[float] = ..., traceparent: _Optional[str] = ...) -> None: ...
 
 class FetchPart(_message.Message):
     __slots__ = ("offer", "chunk", "refused")
@@ -1130,3 +1180,267 @@ class MemberStatus(_message.Message):
     draining: bool
     state: str
     def __init__(self, node: _Optional[str] = ..., epoch: _Optional[bytes] = ..., grpc: _Optional[str] = ..., bulk: _Optional[str] = ..., wire_version: _Optional[int] = ..., package_version: _Optional[str] = ..., draining: _Optional[bool] = ..., state: _Optional[str] = ...) -> None: ...
+
+class Receipt(_message.Message):
+    __slots__ = ("request_id", "time_s", "tokens", "miss", "queue_wait_s", "cache_wait_s", "saved_s", "ttft_s", "prompt", "computed_s", "fingerprint", "label", "tenant", "client")
+    class TokensEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TIME_S_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MISS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    CACHE_WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    SAVED_S_FIELD_NUMBER: _ClassVar[int]
+    TTFT_S_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
+    COMPUTED_S_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    time_s: float
+    tokens: _containers.ScalarMap[str, int]
+    miss: Miss
+    queue_wait_s: float
+    cache_wait_s: float
+    saved_s: float
+    ttft_s: float
+    prompt: bytes
+    computed_s: float
+    fingerprint: bytes
+    label: str
+    tenant: str
+    client: str
+    def __init__(self, request_id: _Optional[str] = ..., time_s: _Optional[float] = ..., tokens: _Optional[_Mapping[str, int]] = ..., miss: _Optional[_Union[Miss, _Mapping]] = ..., queue_wait_s: _Optional[float] = ..., cache_wait_s: _Optional[float] = ..., saved_s: _Optional[float] = ..., ttft_s: _Optional[float] = ..., prompt: _Optional[bytes] = ..., computed_s: _Optional[float] = ..., fingerprint: _Optional[bytes] = ..., label: _Optional[str] = ..., tenant: _Optional[str] = ..., client: _Optional[str] = ...) -> None: ...
+
+class ReceiptsRequest(_message.Message):
+    __slots__ = ("limit", "request_id", "reason", "fingerprint")
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    limit: int
+    request_id: str
+    reason: str
+    fingerprint: bytes
+    def __init__(self, limit: _Optional[int] = ..., request_id: _Optional[str] = ..., reason: _Optional[str] = ..., fingerprint: _Optional[bytes] = ...) -> None: ...
+
+class ReceiptsReply(_message.Message):
+    __slots__ = ("receipts", "total")
+    RECEIPTS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    receipts: _containers.RepeatedCompositeFieldContainer[Receipt]
+    total: int
+    def __init__(self, receipts: _Optional[_Iterable[_Union[Receipt, _Mapping]]] = ..., total: _Optional[int] = ...) -> None: ...
+
+class ExplainRequest(_message.Message):
+    __slots__ = ("fingerprint", "tokens", "namespace")
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    fingerprint: bytes
+    tokens: bytes
+    namespace: str
+    def __init__(self, fingerprint: _Optional[bytes] = ..., tokens: _Optional[bytes] = ..., namespace: _Optional[str] = ...) -> None: ...
+
+class ExplainReply(_message.Message):
+    __slots__ = ("tokens", "miss", "fingerprint", "label", "compute_s", "load_s")
+    class TokensEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MISS_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_S_FIELD_NUMBER: _ClassVar[int]
+    LOAD_S_FIELD_NUMBER: _ClassVar[int]
+    tokens: _containers.ScalarMap[str, int]
+    miss: Miss
+    fingerprint: bytes
+    label: str
+    compute_s: float
+    load_s: float
+    def __init__(self, tokens: _Optional[_Mapping[str, int]] = ..., miss: _Optional[_Union[Miss, _Mapping]] = ..., fingerprint: _Optional[bytes] = ..., label: _Optional[str] = ..., compute_s: _Optional[float] = ..., load_s: _Optional[float] = ...) -> None: ...
+
+class PrefixesRequest(_message.Message):
+    __slots__ = ("fingerprint", "tenant", "key", "children", "sort", "limit", "tokens")
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    CHILDREN_FIELD_NUMBER: _ClassVar[int]
+    SORT_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    fingerprint: bytes
+    tenant: str
+    key: bytes
+    children: bool
+    sort: str
+    limit: int
+    tokens: int
+    def __init__(self, fingerprint: _Optional[bytes] = ..., tenant: _Optional[str] = ..., key: _Optional[bytes] = ..., children: _Optional[bool] = ..., sort: _Optional[str] = ..., limit: _Optional[int] = ..., tokens: _Optional[int] = ...) -> None: ...
+
+class PrefixesReply(_message.Message):
+    __slots__ = ("prefixes", "total", "partial")
+    PREFIXES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    prefixes: _containers.RepeatedCompositeFieldContainer[PrefixStatus]
+    total: int
+    partial: bool
+    def __init__(self, prefixes: _Optional[_Iterable[_Union[PrefixStatus, _Mapping]]] = ..., total: _Optional[int] = ..., partial: _Optional[bool] = ...) -> None: ...
+
+class PrefixStatus(_message.Message):
+    __slots__ = ("fingerprint", "label", "tenant", "key", "parent", "first_block", "blocks", "prefix_tokens", "tier_blocks", "tier_bytes", "hits", "age_s", "idle_s", "retention", "pinned_blocks", "leases", "children", "below_blocks", "tokens", "text")
+    class TierBlocksEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class TierBytesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_BLOCK_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TIER_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    TIER_BYTES_FIELD_NUMBER: _ClassVar[int]
+    HITS_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    IDLE_S_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    PINNED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    CHILDREN_FIELD_NUMBER: _ClassVar[int]
+    BELOW_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    fingerprint: bytes
+    label: str
+    tenant: str
+    key: bytes
+    parent: bytes
+    first_block: int
+    blocks: int
+    prefix_tokens: int
+    tier_blocks: _containers.ScalarMap[str, int]
+    tier_bytes: _containers.ScalarMap[str, int]
+    hits: int
+    age_s: float
+    idle_s: float
+    retention: RetentionSpec
+    pinned_blocks: int
+    leases: int
+    children: int
+    below_blocks: int
+    tokens: bytes
+    text: str
+    def __init__(self, fingerprint: _Optional[bytes] = ..., label: _Optional[str] = ..., tenant: _Optional[str] = ..., key: _Optional[bytes] = ..., parent: _Optional[bytes] = ..., first_block: _Optional[int] = ..., blocks: _Optional[int] = ..., prefix_tokens: _Optional[int] = ..., tier_blocks: _Optional[_Mapping[str, int]] = ..., tier_bytes: _Optional[_Mapping[str, int]] = ..., hits: _Optional[int] = ..., age_s: _Optional[float] = ..., idle_s: _Optional[float] = ..., retention: _Optional[_Union[RetentionSpec, _Mapping]] = ..., pinned_blocks: _Optional[int] = ..., leases: _Optional[int] = ..., children: _Optional[int] = ..., below_blocks: _Optional[int] = ..., tokens: _Optional[bytes] = ..., text: _Optional[str] = ...) -> None: ...
+
+class InsightRequest(_message.Message):
+    __slots__ = ("fingerprint",)
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    fingerprint: bytes
+    def __init__(self, fingerprint: _Optional[bytes] = ...) -> None: ...
+
+class InsightReply(_message.Message):
+    __slots__ = ("spaces", "findings", "skipped")
+    SPACES_FIELD_NUMBER: _ClassVar[int]
+    FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    spaces: _containers.RepeatedCompositeFieldContainer[SpaceInsight]
+    findings: _containers.RepeatedCompositeFieldContainer[Finding]
+    skipped: int
+    def __init__(self, spaces: _Optional[_Iterable[_Union[SpaceInsight, _Mapping]]] = ..., findings: _Optional[_Iterable[_Union[Finding, _Mapping]]] = ..., skipped: _Optional[int] = ...) -> None: ...
+
+class SpaceInsight(_message.Message):
+    __slots__ = ("fingerprint", "label", "tenant", "windows", "curve", "sampled_share", "references", "dram_bytes", "nvme_bytes")
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    WINDOWS_FIELD_NUMBER: _ClassVar[int]
+    CURVE_FIELD_NUMBER: _ClassVar[int]
+    SAMPLED_SHARE_FIELD_NUMBER: _ClassVar[int]
+    REFERENCES_FIELD_NUMBER: _ClassVar[int]
+    DRAM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NVME_BYTES_FIELD_NUMBER: _ClassVar[int]
+    fingerprint: bytes
+    label: str
+    tenant: str
+    windows: _containers.RepeatedCompositeFieldContainer[WindowRate]
+    curve: _containers.RepeatedCompositeFieldContainer[WhatIfPoint]
+    sampled_share: float
+    references: int
+    dram_bytes: int
+    nvme_bytes: int
+    def __init__(self, fingerprint: _Optional[bytes] = ..., label: _Optional[str] = ..., tenant: _Optional[str] = ..., windows: _Optional[_Iterable[_Union[WindowRate, _Mapping]]] = ..., curve: _Optional[_Iterable[_Union[WhatIfPoint, _Mapping]]] = ..., sampled_share: _Optional[float] = ..., references: _Optional[int] = ..., dram_bytes: _Optional[int] = ..., nvme_bytes: _Optional[int] = ...) -> None: ...
+
+class WindowRate(_message.Message):
+    __slots__ = ("window_s", "tokens", "repeated_tokens", "hit_tokens")
+    WINDOW_S_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    REPEATED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    HIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    window_s: float
+    tokens: int
+    repeated_tokens: int
+    hit_tokens: int
+    def __init__(self, window_s: _Optional[float] = ..., tokens: _Optional[int] = ..., repeated_tokens: _Optional[int] = ..., hit_tokens: _Optional[int] = ...) -> None: ...
+
+class WhatIfPoint(_message.Message):
+    __slots__ = ("capacity_bytes", "hit_share")
+    CAPACITY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    HIT_SHARE_FIELD_NUMBER: _ClassVar[int]
+    capacity_bytes: int
+    hit_share: float
+    def __init__(self, capacity_bytes: _Optional[int] = ..., hit_share: _Optional[float] = ...) -> None: ...
+
+class Finding(_message.Message):
+    __slots__ = ("fingerprint", "label", "tenant", "key", "token", "kind", "prompts", "lost_tokens_per_day", "ours", "cached", "ours_text", "cached_text")
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    PROMPTS_FIELD_NUMBER: _ClassVar[int]
+    LOST_TOKENS_PER_DAY_FIELD_NUMBER: _ClassVar[int]
+    OURS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_FIELD_NUMBER: _ClassVar[int]
+    OURS_TEXT_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TEXT_FIELD_NUMBER: _ClassVar[int]
+    fingerprint: bytes
+    label: str
+    tenant: str
+    key: bytes
+    token: int
+    kind: str
+    prompts: int
+    lost_tokens_per_day: float
+    ours: bytes
+    cached: bytes
+    ours_text: str
+    cached_text: str
+    def __init__(self, fingerprint: _Optional[bytes] = ..., label: _Optional[str] = ..., tenant: _Optional[str] = ..., key: _Optional[bytes] = ..., token: _Optional[int] = ..., kind: _Optional[str] = ..., prompts: _Optional[int] = ..., lost_tokens_per_day: _Optional[float] = ..., ours: _Optional[bytes] = ..., cached: _Optional[bytes] = ..., ours_text: _Optional[str] = ..., cached_text: _Optional[str] = ...) -> None: ...

@@ -99,6 +99,26 @@ class KVStoreStub:
                 request_serializer=kvterrace_dot_proto_dot_kv__pb2.ScoreRequest.SerializeToString,
                 response_deserializer=kvterrace_dot_proto_dot_kv__pb2.ScoreReply.FromString,
                 _registered_method=True)
+        self.Receipts = channel.unary_unary(
+                '/kvterrace.v1.KVStore/Receipts',
+                request_serializer=kvterrace_dot_proto_dot_kv__pb2.ReceiptsRequest.SerializeToString,
+                response_deserializer=kvterrace_dot_proto_dot_kv__pb2.ReceiptsReply.FromString,
+                _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/kvterrace.v1.KVStore/Explain',
+                request_serializer=kvterrace_dot_proto_dot_kv__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=kvterrace_dot_proto_dot_kv__pb2.ExplainReply.FromString,
+                _registered_method=True)
+        self.Prefixes = channel.unary_unary(
+                '/kvterrace.v1.KVStore/Prefixes',
+                request_serializer=kvterrace_dot_proto_dot_kv__pb2.PrefixesRequest.SerializeToString,
+                response_deserializer=kvterrace_dot_proto_dot_kv__pb2.PrefixesReply.FromString,
+                _registered_method=True)
+        self.Insight = channel.unary_unary(
+                '/kvterrace.v1.KVStore/Insight',
+                request_serializer=kvterrace_dot_proto_dot_kv__pb2.InsightRequest.SerializeToString,
+                response_deserializer=kvterrace_dot_proto_dot_kv__pb2.InsightReply.FromString,
+                _registered_method=True)
 
 
 class KVStoreServicer:
@@ -198,6 +218,34 @@ class KVStoreServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Receipts(self, request, context):
+        """What the last requests got, newest first, as their engines said.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Explain(self, request, context):
+        """What a prompt would hit now, and where and why it breaks. Nothing is leased, touched or counted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Prefixes(self, request, context):
+        """Which prefixes are stored: runs of blocks of the tree, as `kvterrace ls` lists them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Insight(self, request, context):
+        """What the traffic says: what a cache without limit would hit, what another size would, which prompts break early.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_KVStoreServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -265,6 +313,26 @@ def add_KVStoreServicer_to_server(servicer, server):
                     servicer.Score,
                     request_deserializer=kvterrace_dot_proto_dot_kv__pb2.ScoreRequest.FromString,
                     response_serializer=kvterrace_dot_proto_dot_kv__pb2.ScoreReply.SerializeToString,
+            ),
+            'Receipts': grpc.unary_unary_rpc_method_handler(
+                    servicer.Receipts,
+                    request_deserializer=kvterrace_dot_proto_dot_kv__pb2.ReceiptsRequest.FromString,
+                    response_serializer=kvterrace_dot_proto_dot_kv__pb2.ReceiptsReply.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=kvterrace_dot_proto_dot_kv__pb2.ExplainRequest.FromString,
+                    response_serializer=kvterrace_dot_proto_dot_kv__pb2.ExplainReply.SerializeToString,
+            ),
+            'Prefixes': grpc.unary_unary_rpc_method_handler(
+                    servicer.Prefixes,
+                    request_deserializer=kvterrace_dot_proto_dot_kv__pb2.PrefixesRequest.FromString,
+                    response_serializer=kvterrace_dot_proto_dot_kv__pb2.PrefixesReply.SerializeToString,
+            ),
+            'Insight': grpc.unary_unary_rpc_method_handler(
+                    servicer.Insight,
+                    request_deserializer=kvterrace_dot_proto_dot_kv__pb2.InsightRequest.FromString,
+                    response_serializer=kvterrace_dot_proto_dot_kv__pb2.InsightReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -618,6 +686,114 @@ class KVStore:
             '/kvterrace.v1.KVStore/Score',
             kvterrace_dot_proto_dot_kv__pb2.ScoreRequest.SerializeToString,
             kvterrace_dot_proto_dot_kv__pb2.ScoreReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Receipts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvterrace.v1.KVStore/Receipts',
+            kvterrace_dot_proto_dot_kv__pb2.ReceiptsRequest.SerializeToString,
+            kvterrace_dot_proto_dot_kv__pb2.ReceiptsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvterrace.v1.KVStore/Explain',
+            kvterrace_dot_proto_dot_kv__pb2.ExplainRequest.SerializeToString,
+            kvterrace_dot_proto_dot_kv__pb2.ExplainReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Prefixes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvterrace.v1.KVStore/Prefixes',
+            kvterrace_dot_proto_dot_kv__pb2.PrefixesRequest.SerializeToString,
+            kvterrace_dot_proto_dot_kv__pb2.PrefixesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Insight(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvterrace.v1.KVStore/Insight',
+            kvterrace_dot_proto_dot_kv__pb2.InsightRequest.SerializeToString,
+            kvterrace_dot_proto_dot_kv__pb2.InsightReply.FromString,
             options,
             channel_credentials,
             insecure,

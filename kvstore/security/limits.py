@@ -62,6 +62,35 @@ LIMITS: dict[str, int] = {
     "EventsRequest.epoch": _DIGEST_BYTES,
     "EventsRequest.fingerprint": _DIGEST_BYTES,
     "EventsRequest.tiers": 16,
+    "ClearRequest.key": _DIGEST_BYTES,
+    "ClearRequest.tokens": _BY_MESSAGE_LIMIT,
+    "RetainRequest.key": _DIGEST_BYTES,
+    "RetainRequest.tenant": _NAME_CHARS,
+    "Acquire.request_id": 256,
+    "Acquire.traceparent": 64,
+    "FetchRequest.traceparent": 64,
+    "Receipt.request_id": 256,
+    "Receipt.tokens": 16,
+    "Receipt.prompt": _BY_MESSAGE_LIMIT,
+    "Receipt.fingerprint": _DIGEST_BYTES,
+    "Receipt.label": 256,
+    "Receipt.tenant": _NAME_CHARS,
+    "Receipt.client": 256,
+    "Miss.reason": 64,
+    "Miss.tier": 32,
+    "Miss.fields": 16,
+    "Miss.cached": 4096,
+    "ReceiptsRequest.request_id": 256,
+    "ReceiptsRequest.reason": 64,
+    "ReceiptsRequest.fingerprint": _DIGEST_BYTES,
+    "ExplainRequest.fingerprint": _DIGEST_BYTES,
+    "ExplainRequest.tokens": _BY_MESSAGE_LIMIT,
+    "ExplainRequest.namespace": 256,
+    "PrefixesRequest.fingerprint": _DIGEST_BYTES,
+    "PrefixesRequest.tenant": _NAME_CHARS,
+    "PrefixesRequest.key": _DIGEST_BYTES,
+    "PrefixesRequest.sort": 16,
+    "InsightRequest.fingerprint": _DIGEST_BYTES,
     "ScoreRequest.fingerprint": _DIGEST_BYTES,
     "ScoreRequest.tokens": _BY_MESSAGE_LIMIT,
     "ScoreRequest.namespace": 256,
@@ -116,8 +145,9 @@ def _message_check(field: FieldDescriptor) -> _Check:
 
 def _list_check(field: FieldDescriptor, limit: int) -> _Check:
     name = field.name
-    sized = field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
-    nested = field.message_type is not None and not field.message_type.GetOptions().map_entry
+    a_map = field.message_type is not None and field.message_type.GetOptions().map_entry  # whose keys are texts here
+    sized = a_map or field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
+    nested = field.message_type is not None and not a_map
 
     def within(message: Any) -> None:
         items = getattr(message, name)

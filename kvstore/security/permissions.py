@@ -72,6 +72,10 @@ CALLS: dict[str, Call] = {
     "Drain": Call(_OPERATE, _draining),
     "Events": Call(_LOOK),
     "Score": Call(_LOOK | _NODE),
+    "Receipts": Call(_LOOK),
+    "Explain": Call(_LOOK),
+    "Prefixes": Call(_LOOK),
+    "Insight": Call(_LOOK),
 }
 
 

@@ -10,7 +10,18 @@ from ...proto import Retention
 from ...proto import kv_pb2 as pb
 from ..errors import KvterraceError
 from .channel import Address, open_channel
-from .stub import clear_call, flush_call, quota_call, retain_call, score_call, status_call
+from .stub import (
+    clear_call,
+    explain_call,
+    flush_call,
+    insight_call,
+    prefixes_call,
+    quota_call,
+    receipts_call,
+    retain_call,
+    score_call,
+    status_call,
+)
 
 
 class NoSidecar(KvterraceError):
@@ -58,6 +69,26 @@ async def flush_store(address: Address, *, deadline_s: float, timeout_s: float) 
 async def fetch_scores(address: Address, request: pb.ScoreRequest, *, timeout_s: float) -> pb.ScoreReply:
     """How much of a prompt the nodes and engines have."""
     return await _call(address, lambda to: score_call(to, request, timeout_s), timeout_s)
+
+
+async def fetch_receipts(address: Address, request: pb.ReceiptsRequest, *, timeout_s: float) -> pb.ReceiptsReply:
+    """What the last requests got."""
+    return await _call(address, lambda to: receipts_call(to, request, timeout_s), timeout_s)
+
+
+async def fetch_explanation(address: Address, request: pb.ExplainRequest, *, timeout_s: float) -> pb.ExplainReply:
+    """What a prompt would hit now."""
+    return await _call(address, lambda to: explain_call(to, request, timeout_s), timeout_s)
+
+
+async def fetch_prefixes(address: Address, request: pb.PrefixesRequest, *, timeout_s: float) -> pb.PrefixesReply:
+    """Which prefixes are stored."""
+    return await _call(address, lambda to: prefixes_call(to, request, timeout_s), timeout_s)
+
+
+async def fetch_insight(address: Address, request: pb.InsightRequest, *, timeout_s: float) -> pb.InsightReply:
+    """What the traffic says."""
+    return await _call(address, lambda to: insight_call(to, request, timeout_s), timeout_s)
 
 
 async def _call(address: Address, call: Callable[[grpc.aio.Channel], Awaitable[T]], timeout_s: float) -> T:

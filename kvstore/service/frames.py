@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from ...proto import BlockLayout, Namespace, Retention, RetentionRange
 from ...proto import kv_pb2 as pb
 from ..arena import ArenaView
-from ..types import Acquired, Lookup, Reserved, Slots, Wait
+from ..types import Acquired, Lookup, Origin, Reserved, Slots, Wait
+from .insight_frames import pack_miss, unpack_miss
 
 WIRE_VERSION = 2
 MIN_WIRE_VERSION = 1  # the oldest that is still spoken, with engines and with nodes
@@ -130,7 +131,24 @@ def unpack_namespace(opening: pb.Open) -> Namespace:
 
 
 def pack_found(found: Lookup) -> pb.Found:
-    return pb.Found(tiers=dict(found.tiers), reason=found.reason, compute_s=found.compute_s, load_s=found.load_s)
+    return pb.Found(
+        tiers=dict(found.tiers),
+        reason=found.reason,
+        compute_s=found.compute_s,
+        load_s=found.load_s,
+        miss=pack_miss(found.miss),
+    )
+
+
+def pack_acquire(tokens: bytes, skip: int, deadline_s: float, wait: Wait | None, origin: Origin | None) -> pb.Acquire:
+    asked = pb.Acquire(tokens=tokens, skip=skip, deadline_s=deadline_s, wait=pack_wait(wait))
+    if origin is not None:
+        asked.request_id, asked.traceparent = origin.request_id, origin.traceparent
+    return asked
+
+
+def unpack_origin(asked: pb.Acquire) -> Origin | None:
+    return Origin(asked.request_id, asked.traceparent) if asked.request_id or asked.traceparent else None
 
 
 def pack_retention(ranges: Sequence[RetentionRange]) -> list[pb.RetentionRange]:
@@ -167,6 +185,7 @@ def pack_acquired(given: Acquired) -> pb.Acquired:
         reason=given.reason,
         compute_s=given.compute_s,
         wait=pack_wait(given.wait),
+        miss=pack_miss(given.miss),
     )
 
 
@@ -192,7 +211,8 @@ def unpack_acquired(frame: pb.Acquired, lease: int, arena: ArenaView) -> Acquire
     """With `lease` in place of the server's own number."""
     tiers = dict(sorted(frame.tiers.items(), key=lambda row: row[0] != "dram"))  # a map has no order; DRAM comes first
     slots, wait = unpack_slots(frame.slots), unpack_wait(frame)
-    return Acquired(lease, frame.first, slots, tiers, frame.reason, arena, frame.compute_s, wait)
+    miss = unpack_miss(frame.miss) if frame.HasField("miss") else None
+    return Acquired(lease, frame.first, slots, tiers, frame.reason, arena, frame.compute_s, wait, miss)
 
 
 def pack_reserved(given: Reserved) -> pb.Reserved:

@@ -18,7 +18,6 @@ from ...proto import FieldError, Retention
 from ...proto import kv_pb2 as pb
 from ..errors import SessionRefused
 from ..events.feed import Feed, FeedFull
-from ..events.sight import Sight
 from ..events.stream import Streams
 from ..scores import BadScore, Scores
 from ..security.edge import identity_of
@@ -26,9 +25,10 @@ from ..security.identity import LOCAL
 from ..security.limits import check
 from ..session import Session as StoreSession
 from ..store import Store
+from ..text import Texts
 from . import frames, tenants
 from .frames import FrameError
-from .handover import HandoverCalls
+from .insight import InsightCalls
 from .report import status_reply
 from .stream import MAX_DEADLINE_S, SessionStream
 from .trace_feed import TraceFeed
@@ -51,7 +51,7 @@ class Fetcher(Protocol):
     def fetch(self, request: pb.FetchRequest) -> AsyncGenerator[pb.FetchPart]: ...
 
 
-class Servicer(HandoverCalls):
+class Servicer(InsightCalls):
     """Serves `store`, whose arena lies at `arena_path`; `boot_id` tells this start from any other."""
 
     def __init__(
@@ -62,14 +62,15 @@ class Servicer(HandoverCalls):
         clock: Callable[[], float] = time.monotonic,
         *,
         node: str = "",
+        texts: Texts | None = None,
     ) -> None:
-        self._store, self._arena_path, self._boot_id, self._clock = store, arena_path, boot_id, clock
+        super().__init__(store, texts or Texts())
+        self._arena_path, self._boot_id, self._clock = arena_path, boot_id, clock
         self._started = clock()
         self._draining = asyncio.Event()
         self._streams: set[SessionStream] = set()
         self.fetching: Fetcher | None = None
         """What answers Fetch; None while this is no node of a cluster."""
-        self.sight = Sight(store.tenancy.tenant_of)
         self.scores = Scores(store.holdings, node)
         self.streams = Streams(Feed(store, store.holdings.hbm, node=node, epoch=boot_id), store.holdings.label_of)
 

@@ -15,6 +15,7 @@ from ..security.limits import check
 from ..session import Session
 from . import frames
 from .frames import FrameError
+from .insight_frames import unpack_receipt
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,13 @@ class SessionStream:
         asked = frame.acquire
         try:
             wait = frames.unpack_wait(asked)
-            given = await self._session.acquire(asked.tokens, skip=asked.skip, deadline_s=asked.deadline_s, wait=wait)
+            given = await self._session.acquire(
+                asked.tokens,
+                skip=asked.skip,
+                deadline_s=asked.deadline_s,
+                wait=wait,
+                origin=frames.unpack_origin(asked),
+            )
             answer = pb.ServerFrame(id=frame.id, acquired=frames.pack_acquired(given))
         except Exception as error:  # noqa: BLE001  # the RPC edge: _invalid logs what is our fault
             answer = _invalid(frame, error)
@@ -99,7 +106,10 @@ class SessionStream:
                 if not 0 <= asked.deadline_s <= MAX_DEADLINE_S:
                     raise FrameError("deadline_s", f"{asked.deadline_s} is not between 0 and {MAX_DEADLINE_S}")
                 wait = frames.unpack_wait(asked)
-                given = session.acquire_now(tokens, skip=asked.skip, deadline_s=asked.deadline_s, wait=wait)
+                origin = frames.unpack_origin(asked)
+                given = session.acquire_now(
+                    tokens, skip=asked.skip, deadline_s=asked.deadline_s, wait=wait, origin=origin
+                )
                 if given is None:
                     return None
                 return pb.ServerFrame(id=frame.id, acquired=frames.pack_acquired(given))
@@ -124,28 +134,32 @@ class SessionStream:
             case "abort":
                 session.abort(frame.abort.lease)
                 return pb.ServerFrame(id=frame.id, done=pb.Done(ok=True))
+            case "open":
+                raise FrameError("open", "the session is open already")
+            case _:
+                self._note(frame)
+                return pb.ServerFrame(id=frame.id, done=pb.Done(ok=True))
+
+    def _note(self, frame: pb.ClientFrame) -> None:
+        """What the client merely tells."""
+        session = self._session
+        match frame.WhichOneof("body"):
             case "prefetch":
                 asked = frame.prefetch
                 session.prefetch(asked.ticket, frames.check_tokens(asked.tokens), skip=asked.skip)
-                return pb.ServerFrame(id=frame.id, done=pb.Done(ok=True))
             case "cancel_prefetch":
                 session.cancel_prefetch(frame.cancel_prefetch.ticket)
-                return pb.ServerFrame(id=frame.id, done=pb.Done(ok=True))
             case "observe":
                 session.observe([(each.first, each.tokens, each.seconds) for each in frame.observe.prefills])
-                return pb.ServerFrame(id=frame.id, done=pb.Done(ok=True))
             case "abandon":
                 session.abandon(frame.abandon.ticket)
-                return pb.ServerFrame(id=frame.id, done=pb.Done(ok=True))
             case "hbm":
                 session.hbm(unpack_hbm(frame.hbm), whole=frame.hbm.whole)
-                return pb.ServerFrame(id=frame.id, done=pb.Done(ok=True))
             case "retain":
                 wish = frames.unpack_retention(frame.retain.retention)
                 session.retain(frames.check_tokens(frame.retain.tokens), wish)
-                return pb.ServerFrame(id=frame.id, done=pb.Done(ok=True))
-            case "open":
-                raise FrameError("open", "the session is open already")
+            case "served":
+                session.served(unpack_receipt(frame.served))
             case other:
                 raise FrameError("body", f"{other!r} is no request of wire version {frames.WIRE_VERSION}")
 

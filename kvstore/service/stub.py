@@ -64,6 +64,26 @@ async def score_call(channel: grpc.aio.Channel, request: pb.ScoreRequest, timeou
     return cast(pb.ScoreReply, await _stub(channel).Score(request, timeout=timeout_s))
 
 
+async def receipts_call(channel: grpc.aio.Channel, request: pb.ReceiptsRequest, timeout_s: float) -> pb.ReceiptsReply:
+    """The unary Receipts. grpc.aio.AioRpcError when it fails."""
+    return cast(pb.ReceiptsReply, await _stub(channel).Receipts(request, timeout=timeout_s))
+
+
+async def explain_call(channel: grpc.aio.Channel, request: pb.ExplainRequest, timeout_s: float) -> pb.ExplainReply:
+    """The unary Explain. grpc.aio.AioRpcError when it fails."""
+    return cast(pb.ExplainReply, await _stub(channel).Explain(request, timeout=timeout_s))
+
+
+async def prefixes_call(channel: grpc.aio.Channel, request: pb.PrefixesRequest, timeout_s: float) -> pb.PrefixesReply:
+    """The unary Prefixes. grpc.aio.AioRpcError when it fails."""
+    return cast(pb.PrefixesReply, await _stub(channel).Prefixes(request, timeout=timeout_s))
+
+
+async def insight_call(channel: grpc.aio.Channel, request: pb.InsightRequest, timeout_s: float) -> pb.InsightReply:
+    """The unary Insight. grpc.aio.AioRpcError when it fails."""
+    return cast(pb.InsightReply, await _stub(channel).Insight(request, timeout=timeout_s))
+
+
 def add_servicer(servicer: KVStoreServicer, server: grpc.aio.Server) -> None:
     """Register `servicer` with `server`, before it starts."""
     generated: Any = kv_pb2_grpc

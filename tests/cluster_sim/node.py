@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kvterrace.kvstore.arena import Arena
+from kvterrace.kvstore.below import Below
 from kvterrace.kvstore.cluster.cluster import Cluster
 from kvterrace.kvstore.cluster.marks import is_mark
 from kvterrace.kvstore.cluster.membership import Member
@@ -23,7 +24,7 @@ from kvterrace.kvstore.security.identity import LOCAL
 from kvterrace.kvstore.service.frames import PACKAGE_VERSION, WIRE_VERSION
 from kvterrace.kvstore.service.servicer import Servicer
 from kvterrace.kvstore.service.stub import add_servicer
-from kvterrace.kvstore.store import Below, Store
+from kvterrace.kvstore.store import Store
 from kvterrace.proto import PAGE_BYTES
 
 from .bulk import BulkEnd, BulkReceiver

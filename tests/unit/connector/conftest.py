@@ -19,7 +19,7 @@ from kvterrace.connector.local import LocalConnector
 from kvterrace.kvstore.arena import Arena, ArenaView
 from kvterrace.kvstore.embedded import EmbeddedClient
 from kvterrace.kvstore.store import Store
-from kvterrace.kvstore.types import Acquired, Reserved, Wait
+from kvterrace.kvstore.types import Acquired, Origin, Receipt, Reserved, Wait
 from kvterrace.proto import RetentionRange
 from kvterrace.radix import pack_tokens
 
@@ -57,15 +57,22 @@ class FaultyClient:
     async def start(self) -> None:
         await self._inner.start()
 
-    async def acquire(self, tokens: bytes, *, skip: int, deadline_s: float, wait: Wait | None = None) -> Acquired:
+    async def acquire(
+        self, tokens: bytes, *, skip: int, deadline_s: float, wait: Wait | None = None, origin: Origin | None = None
+    ) -> Acquired:
         await self._before("acquire")
-        answer = await self._inner.acquire(tokens, skip=skip, deadline_s=deadline_s, wait=wait)
+        answer = await self._inner.acquire(tokens, skip=skip, deadline_s=deadline_s, wait=wait, origin=origin)
         await self._after("acquire")
         tiers = answer.tiers if self.tiers is None else self.tiers
         return dataclasses.replace(answer, compute_s=self.compute_s or answer.compute_s, tiers=tiers)
 
     async def abandon(self, ticket: int) -> None:
         await self._inner.abandon(ticket)
+
+    async def served(self, receipt: Receipt) -> None:
+        await self._before("served")
+        self.told.append(("served", receipt))
+        await self._inner.served(receipt)
 
     async def reserve(
         self, tokens: bytes, *, start: int, count: int, retention: Sequence[RetentionRange] = ()

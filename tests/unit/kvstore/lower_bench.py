@@ -5,7 +5,8 @@ import asyncio
 import numpy as np
 import xxhash
 from kvterrace.kvstore.arena import Arena
-from kvterrace.kvstore.store import Below, Store
+from kvterrace.kvstore.below import Below
+from kvterrace.kvstore.store import Store
 from kvterrace.kvstore.tiers import Rejected, Stored
 from kvterrace.kvstore.tiers.dram import DramTier
 from kvterrace.kvstore.tiers.nvme.types import Inventory

@@ -5,9 +5,9 @@ import asyncio
 import httpx
 import pytest
 from fastapi import FastAPI
+from kvterrace.kvstore.commands.score import lines
 from kvterrace.kvstore.elsewhere import Holder
 from kvterrace.kvstore.events.sight import Sight
-from kvterrace.kvstore.commands.score import lines
 from kvterrace.kvstore.score_http import score_router
 from kvterrace.kvstore.scores import MAX_ASKED, BadScore, ScoreError, Scores
 from kvterrace.kvstore.security.identity import Identity, Role

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import xxhash
 from kvterrace.kvstore.arena import Arena
+from kvterrace.kvstore.below import Below
 from kvterrace.kvstore.placement.admission import ADMISSIONS
 from kvterrace.kvstore.remote import Remote, asking
-from kvterrace.kvstore.store import Below, Store
+from kvterrace.kvstore.store import Store
 from kvterrace.kvstore.tiers import Wanted
 from kvterrace.kvstore.tiers.base import Record
 from kvterrace.kvstore.tiers.remote import Directory, OnThreads, RemoteTier

@@ -5,8 +5,8 @@ import threading
 import time
 
 import pytest
+from kvterrace.kvstore.below import Below
 from kvterrace.kvstore.promoter import MAX_READING
-from kvterrace.kvstore.store import Below
 from kvterrace.kvstore.tiers import Failed, Hit, Miss, Stored
 from kvterrace.kvstore.tiers.nvme import NvmePath, NvmeTier
 from kvterrace.kvstore.tiers.remote import Directory, OnThreads, RemoteTier

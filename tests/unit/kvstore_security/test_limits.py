@@ -32,7 +32,7 @@ def fields(message: Descriptor, seen: set[str]) -> Iterator[FieldDescriptor]:
     for field in message.fields:
         if field.type in TEXTS or field.is_repeated:
             yield field
-        if field.message_type is not None:
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
             yield from fields(field.message_type, seen)
 
 
@@ -49,7 +49,10 @@ def test_what_is_at_the_limit_passes_and_what_is_above_names_the_field(field: Fi
     for length in (limit, limit + 1):
         message = getattr(pb, field.containing_type.name)()
         if field.is_repeated:
-            if field.message_type is not None:
+            if field.message_type is not None and field.message_type.GetOptions().map_entry:
+                for number in range(length):
+                    getattr(message, field.name)[str(number)] = 1
+            elif field.message_type is not None:
                 for _ in range(length):
                     getattr(message, field.name).add()
             else:
@@ -72,5 +75,7 @@ def test_what_rides_along_and_what_is_inside_is_checked_too() -> None:
     for frame in (long, pb.ClientFrame(before=[long])):
         with pytest.raises(FieldError, match="label: has 1000 characters"):
             check(frame)
+    with pytest.raises(FieldError, match="tokens: has an item of length 1000"):
+        check(pb.ClientFrame(served=pb.Receipt(tokens={"x" * 1000: 1})))
     with pytest.raises(FieldError, match="set: has an item of length 1000"):
         check(pb.RetainRequest(set=["x" * 1000]))

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import xxhash
 from kvterrace.kvstore.arena import Arena
+from kvterrace.kvstore.below import Below
 from kvterrace.kvstore.placement import ADMISSIONS
 from kvterrace.kvstore.placement.policies import POLICY_NAMES, make_policy
 from kvterrace.kvstore.sim.replay import Replay
-from kvterrace.kvstore.store import Below, Store
+from kvterrace.kvstore.store import Store
 from kvterrace.kvstore.tiers import DramTier, Rejected, Usage
 from kvterrace.kvstore.tiers.nvme import NvmePath, NvmeTier
 from kvterrace.proto import BlockLayout, Namespace

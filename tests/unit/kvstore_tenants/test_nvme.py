@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from kvterrace.kvstore.store import Below
+from kvterrace.kvstore.below import Below
 from kvterrace.kvstore.tenants.claims import FILE_NAME, Claims
 from kvterrace.kvstore.tenants.heads import Head
 from kvterrace.kvstore.tiers.nvme import NvmePath, NvmeTier

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 from kvterrace.kvstore.arena import Arena
+from kvterrace.kvstore.commands.quota import quota_lines, quota_request
 from kvterrace.kvstore.metrics import make_registry
 from kvterrace.kvstore.service.report import status_reply
 from kvterrace.kvstore.service.tenants import BadTenant, clear, set_quota
 from kvterrace.kvstore.status_view import status_json, status_tables
 from kvterrace.kvstore.store import Store
-from kvterrace.kvstore.commands.quota import quota_lines, quota_request
 from kvterrace.proto import kv_pb2 as pb
 from prometheus_client import generate_latest
 from rich.console import Console
