@@ -1,4 +1,5 @@
-"""`kvterrace engine` as a process: a user's mistake is one line and exit code 2."""
+"""`kvterrace engine`: a user's mistake is one line and exit code 2. One of them as a process, the others by the program's
+main() in this one, since a process takes seconds to import torch."""
 
 import os
 import socket
@@ -6,19 +7,24 @@ import subprocess
 import sys
 
 import pytest
+from kvterrace.kvstore.cli import main
 
 pytestmark = [pytest.mark.service, pytest.mark.timeout(120)]
 
 
-def engine(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "kvterrace.kvstore", "engine", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env={**os.environ, "PYTHONSAFEPATH": "1", **environment},
-        check=False,
-    )
+@pytest.fixture
+def engine(monkeypatch, capsys):
+    def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
+        command = ["kvterrace", "engine", *arguments]
+        monkeypatch.setattr(sys, "argv", command)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = capsys.readouterr()
+        return subprocess.CompletedProcess(command, end.value.code, out, err)
+
+    return run
 
 
 def complaint(done: subprocess.CompletedProcess) -> str:
@@ -55,27 +61,34 @@ def no_model(tmp_path) -> str:
         ([], ["GGUF"]),
     ],
 )
-def test_a_mistake_is_one_line(no_model, flags, words):
+def test_a_mistake_is_one_line(engine, no_model, flags, words):
     line = complaint(engine(no_model, "--port", "0", *flags))
     assert all(word in line for word in words), line
 
 
-def test_a_size_that_is_none_is_explained(no_model):
+def test_a_mistake_is_one_line_of_a_process(no_model):
+    command = [sys.executable, "-m", "kvterrace.kvstore", "engine", no_model, "--port", "0"]
+    environment = {**os.environ, "PYTHONSAFEPATH": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment, check=False)
+    assert "GGUF" in complaint(done)
+
+
+def test_a_size_that_is_none_is_explained(engine, no_model):
     done = engine(no_model, "--kv-dram", "4 potatoes")
     assert done.returncode == 2
     assert "'4 potatoes' is not a size" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_missing_model_is_named(tmp_path):
+def test_a_missing_model_is_named(engine, tmp_path):
     assert str(tmp_path / "none.gguf") in complaint(engine(str(tmp_path / "none.gguf"), "--port", "0"))
 
 
-def test_an_unknown_variable_is_named(no_model):
+def test_an_unknown_variable_is_named(engine, no_model):
     assert "KVTERRACE_ENGINE_DRAMM" in complaint(engine(no_model, KVTERRACE_ENGINE_DRAMM="1GiB"))
 
 
-def test_a_port_in_use_is_named(no_model):
+def test_a_port_in_use_is_named(engine, no_model):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

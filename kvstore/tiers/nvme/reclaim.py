@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ....proto import PAGE_BYTES
+from .breaker import Breaker
 from .moving import Moved, Target, Unreadable, move_records
 from .segment import Segment, exact_bytes
 
@@ -29,6 +30,8 @@ class Reclaimer:
         self._stopped = False
         self._progress = asyncio.Event()
         self.affordable = True  # within the write budget, when it was last tried
+        # The device's own breaker does not see this: each try begins with writes that succeed, and each writes a segment.
+        self._pause = Breaker("reclaiming", log.device.options.clock, threshold=1)
 
     def kick(self, *, probe: bool = False) -> None:
         """Something has changed: look whether there is work. probe: whoever asks may try a device that has failed."""
@@ -56,7 +59,9 @@ class Reclaimer:
     async def _run(self) -> None:
         try:
             await self._log.remove_leftovers()
-            while self._scarce() and not self._stopped and (await self._pass() or await self._log.settled()):
+            while self._scarce() and not self._stopped and self._pause.allow():
+                if not (await self._pass() or await self._log.settled()):
+                    break
                 self._progress.set()
         finally:
             self._running = False
@@ -76,6 +81,8 @@ class Reclaimer:
             victim.readers += 1
         try:
             copy = await self._log.create(size, None)
+            if copy == "io":
+                self._pause.failure("no segment can be made")
             return not isinstance(copy, str) and await self._move(victims, copy)
         finally:
             for victim in victims:
@@ -120,8 +127,10 @@ class Reclaimer:
         assert copy.writing is not None
         copy.writing.closed = True
         if places and not await self._log.seal(copy):
+            self._pause.failure("no segment can be sealed")
             self._discard(copy)
             return False
+        self._pause.success()
         await self._commit(places, copy)
         return True
 
@@ -157,6 +166,7 @@ class Reclaimer:
             self._log.device.failed(self._log.device.reads, error)
             return None
         except OSError as error:
+            self._pause.failure("records cannot be moved")
             self._log.device.failed(self._log.device.writes, error)
             return None
         count = sum(record.header.record_pages for record in moved if record is not None)

@@ -193,6 +193,18 @@ async def test_a_block_that_is_replaced_is_there_in_one_form_or_the_other_after_
         await reopen(run.disk, run.flushed, lossy=False)
 
 
+async def test_a_disk_that_cannot_seal_is_not_written_full_again_and_again():
+    """Each try to reclaim writes a segment, and fails at its end: there must be few of them."""
+    run = Run(Fault("truncate", 0, "EIO", times=FOR_EVER))
+    run.open()
+    await run.work()
+    await asyncio.sleep(0.3)
+    assert run.files.fault.fired
+    assert run.files.fault.fired < 100, "it tries again at once"
+    run.files.fault = None
+    await run.close()
+
+
 @pytest.mark.parametrize("operation", ["preadv", "open_segment", "lock", "listdir", "mkdir", "size", "truncate"])
 async def test_a_disk_that_fails_at_the_start_is_no_reason_not_to_start(operation):
     for times in (1, FOR_EVER):
