@@ -3,7 +3,7 @@
 from ..kvstore.errors import KvterraceError, SessionRefused
 from ..kvstore.security.credentials import CredentialFiles
 from ..proto import Retention, RetentionRange
-from .base import ConnectorStatus, Event, KVConnector, LoadDone, Offer, SaveDone
+from .base import ConnectorStatus, Event, KVConnector, LoadDone, Miss, Offer, Origin, SaveDone
 from .factory import Kind, LayoutMismatch, Model, Place, default_address, make_connector
 from .limits import ConnectorLimits
 from .null import NullConnector
@@ -18,9 +18,11 @@ __all__ = [
     "KvterraceError",
     "LayoutMismatch",
     "LoadDone",
+    "Miss",
     "Model",
     "NullConnector",
     "Offer",
+    "Origin",
     "Place",
     "Retention",
     "RetentionRange",

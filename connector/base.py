@@ -11,7 +11,7 @@ back through poll(). One request's **fetch cycle** is a small state machine:
 While somebody else computes what was asked for, Delayed comes, perhaps often, before the Offer.
 cancel() ends the first two states at once (no event follows); a load in flight ends with its LoadDone, because
 the copy may still be writing into the pages. Saves are independent of the cycle, and so are the hints (prefetch,
-retain, observe): they have no event, and a store that is away or busy never learns of them.
+retain, observe, served): they have no event, and a store that is away or busy never learns of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from ..kvstore.types import HbmChange
+from ..kvstore.types import HbmChange, Lookup, Miss, Origin, Receipt
 from ..proto import RetentionRange
 
 
@@ -33,12 +33,14 @@ class Offer:
     reason: why it is not more; "" if all that was asked for is on offer, else the store's reason for the first
             block that is missing ("never_seen", "evicted", "slower_to_load", "io", ...), or "deadline", "disconnected",
             "busy", "error", "disabled" (there is no store).
+    miss:   more about the store's reason, where it is known.
     """
 
     request_id: str
     blocks: int
     tiers: Mapping[str, int]
     reason: str
+    miss: Miss | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,8 @@ class ConnectorStatus:
     counts, by reason, the fetches and loads that trouble made shorter (deadline, disconnected, corrupt, stale,
     busy, cancelled, error, and a lower tier's io and breaker); `misses` counts the offers by the store's own reasons.
     `dropped_saves` is in blocks. `prefetches` counts those that were taken, `prefetches_in_flight` those of them that
-    are neither cancelled nor followed by their request's fetch.
+    are neither cancelled nor followed by their request's fetch. `receipts` counts those sent to the store,
+    `dropped_receipts` those that were not: it was away, or too many calls waited for it.
     """
 
     kind: str
@@ -112,6 +115,8 @@ class ConnectorStatus:
     saved_bytes: int = 0
     corrupt_blocks: int = 0
     prefetches: int = 0
+    receipts: int = 0
+    dropped_receipts: int = 0
     misses: Mapping[str, int] = field(default_factory=_no_counts)
     failures: Mapping[str, int] = field(default_factory=_no_counts)
     dropped_saves: Mapping[str, int] = field(default_factory=_no_counts)
@@ -136,13 +141,16 @@ class KVConnector(Protocol):
     the engine must neither free nor rewrite them before. Leases on the store are the connector's own business.
     """
 
-    def fetch(self, request_id: str, tokens: bytes, hbm_blocks: int, max_blocks: int) -> None:
+    def fetch(
+        self, request_id: str, tokens: bytes, hbm_blocks: int, max_blocks: int, origin: Origin | None = None
+    ) -> None:
         """Begin: what does the store have beyond `hbm_blocks`? Answered by one Offer.
 
         max_blocks: total full blocks the request could use, HBM included (the caller leaves at least one token to
         compute); no more than max_blocks - hbm_blocks are offered. A non-empty offer pins the blocks until load(),
         decline() or cancel(). A request has one cycle at a time: fetch() before the former cycle of the same id
-        has ended (a cancelled load still copying) is answered by Offer(0, reason="busy").
+        has ended (a cancelled load still copying) is answered by Offer(0, reason="busy"). origin: whose request it is,
+        for the store's receipts and traces.
         """
         ...
 
@@ -204,6 +212,15 @@ class KVConnector(Protocol):
     def hbm(self, changes: Sequence[HbmChange], *, whole: bool) -> bool:
         """What the engine's own cache gained and lost since the last call, in order; whole: all it has instead. A hint,
         for those who route requests. False: not taken, and what was said before is forgotten: say all of it, later."""
+        ...
+
+    def served(self, receipt: Receipt) -> None:
+        """What one request got, once its prompt is served. A hint: call it once a request."""
+        ...
+
+    def lookup(self, tokens: bytes, timeout_s: float) -> Lookup | None:
+        """What the store has of a prompt, and why not more: a dry run. None: it cannot say. For operators' questions,
+        the one exception: it waits, at most timeout_s, and any thread but the engine's may call it."""
         ...
 
     def poll(self) -> list[Event]:

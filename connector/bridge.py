@@ -11,12 +11,15 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+GRACE_S = 1.0  # for the way from the loop back to a thread that waits
 
 
 class Bridge:
@@ -50,6 +53,23 @@ class Bridge:
                 return await start()
 
         return asyncio.run_coroutine_threadsafe(bounded(), self._loop).result()
+
+    def inquire(self, start: Callable[[], Coroutine[Any, Any, T]], timeout_s: float) -> T | None:
+        """The result, or None: late, failed, too many tasks, closed. Waits: not for the step thread, nor the loop."""
+        answer: Future[T | None] = Future()
+
+        async def run() -> None:
+            found: T | None = None
+            try:
+                found, _ = await self.ask(start(), timeout_s, None)
+            finally:
+                answer.set_result(found)
+
+        if not self.submit(run):
+            return None
+        with suppress(TimeoutError):
+            return answer.result(timeout_s + GRACE_S)
+        return None
 
     def submit(self, start: Callable[[], Coroutine[Any, Any, None]]) -> bool:
         """Run start() in the background; False, and nothing runs, if max_tasks are open or the bridge is closed."""

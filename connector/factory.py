@@ -15,6 +15,7 @@ from ..kvstore.options import default_uds
 from ..kvstore.security.credentials import CredentialFiles, Credentials, OptionNames
 from ..kvstore.sidecar import SidecarClient
 from ..kvstore.store import Store
+from ..kvstore.tracing import OFF, Tracer
 from ..kvstore.types import StoreClient
 from ..proto import KV_CODECS, BlockLayout, FieldError, Namespace
 from .base import KVConnector
@@ -54,14 +55,15 @@ def default_address() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the store is. address, shown: sidecar only; dram_bytes: embedded only. shown: files of what the sidecar is
-    told of who calls, and of whom to believe."""
+    """Where the store is. address, shown: sidecar only; dram_bytes, tracer: embedded only. shown: files of what the
+    sidecar is told of who calls, and of whom to believe."""
 
     address: str = field(default_factory=default_address)
     dram_bytes: int = 1 << 30
     start_timeout_s: float = 5.0
     limits: ConnectorLimits = field(default_factory=ConnectorLimits)
     shown: CredentialFiles = field(default_factory=CredentialFiles)
+    tracer: Tracer = OFF
 
 
 def make_connector(
@@ -115,10 +117,10 @@ def namespace_of(pool: Tensor, model: Model) -> Namespace:
 class _OwnStore(EmbeddedClient):
     """The client of a store that nobody else has, and that ends with it. Made on the bridge's loop, which owns both."""
 
-    def __init__(self, dram_bytes: int, namespace: Namespace) -> None:
+    def __init__(self, dram_bytes: int, namespace: Namespace, tracer: Tracer) -> None:
         arena = Arena.anonymous(dram_bytes)
         arena.prefault()
-        self._whole = Store(arena)
+        self._whole = Store(arena, tracer=tracer)
         super().__init__(self._whole, namespace)
 
     async def close(self) -> None:
@@ -132,7 +134,7 @@ def _make_client(kind: Kind, bridge: Bridge, namespace: Namespace, place: Place)
         return SidecarClient(place.address, namespace, client=namespace.label or "engine", credentials=shown)
 
     async def embed() -> EmbeddedClient:
-        return _OwnStore(place.dram_bytes, namespace)
+        return _OwnStore(place.dram_bytes, namespace, place.tracer)
 
     return bridge.call(embed, place.start_timeout_s)
 

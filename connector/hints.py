@@ -1,4 +1,4 @@
-"""Hints: what the store is told and does not answer: prefetches, what prefill took, what is in HBM.
+"""Hints: what the store is told and does not answer: prefetches, what prefill took, what is in HBM, what requests got.
 
 Called from the engine's thread; sent from the bridge's loop, in order. A hint that cannot be sent is forgotten: nothing
 but speed depends on it. Retention is a hint too, but has to come behind the saves: see saves.py. What prefill takes is
@@ -17,7 +17,7 @@ from typing import Any
 
 from ..kvstore.arena import ArenaView
 from ..kvstore.placement import CostModel
-from ..kvstore.types import HbmChange
+from ..kvstore.types import HbmChange, Receipt
 from .link import Link
 
 # Observations that wait to be sent: plenty for what changes slowly, and little work, here and in the store.
@@ -62,7 +62,7 @@ class Hints:
         if not link.bridge.submit(send):
             return False
         self._tickets[request_id] = ticket
-        link.outbox.count_prefetch()
+        link.outbox.count("prefetches")
         return True
 
     def cancel(self, request_id: str) -> None:
@@ -84,6 +84,16 @@ class Hints:
             self._sending = self._sending or begin
         if begin and not self._link.bridge.submit(self._report):
             self._sending = False
+
+    def served(self, receipt: Receipt) -> None:
+        """See KVConnector. Not sent while there is no store, or too many calls wait for it."""
+        link = self._link
+
+        async def send() -> None:
+            await self._tell(link.client.served(receipt))
+
+        sent = link.attached and link.bridge.submit(send)
+        link.outbox.count("receipts" if sent else "dropped_receipts")
 
     def hbm(self, changes: Sequence[HbmChange], *, whole: bool) -> bool:
         """See KVConnector. A session that begins, and one that missed something, is told all before it is told what

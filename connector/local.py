@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..kvstore.types import StoreClient
 from ..proto import BlockLayout, RetentionRange
-from .base import ConnectorStatus, Event, HbmChange, LoadDone
+from .base import ConnectorStatus, Event, HbmChange, LoadDone, Lookup, Origin, Receipt
 from .bridge import Bridge
 from .copiers import make_copier
 from .hints import Hints
@@ -78,9 +78,11 @@ class LocalConnector:
 
         return self._bridge.call(begin, 3 * timeout_s)
 
-    def fetch(self, request_id: str, tokens: bytes, hbm_blocks: int, max_blocks: int) -> None:
+    def fetch(
+        self, request_id: str, tokens: bytes, hbm_blocks: int, max_blocks: int, origin: Origin | None = None
+    ) -> None:
         self._hints.cancel(request_id)
-        self._scheduler.fetch(request_id, tokens, hbm_blocks, max_blocks)
+        self._scheduler.fetch(request_id, tokens, hbm_blocks, max_blocks, origin)
 
     def load(self, request_id: str, pages: Sequence[int]) -> None:
         cycle = self._scheduler.begin_load(request_id, len(pages))
@@ -121,6 +123,13 @@ class LocalConnector:
 
     def hbm(self, changes: Sequence[HbmChange], *, whole: bool) -> bool:
         return self._hints.hbm(changes, whole=whole)
+
+    def served(self, receipt: Receipt) -> None:
+        self._hints.served(receipt)
+
+    def lookup(self, tokens: bytes, timeout_s: float) -> Lookup | None:
+        whole = self._link.prefix(tokens, len(tokens) // self._link.block_bytes)
+        return self._bridge.inquire(lambda: self._client.lookup(whole), timeout_s) if self._link.attached else None
 
     def poll(self) -> list[Event]:
         return self._outbox.take()

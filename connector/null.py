@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..proto import RetentionRange
-from .base import ConnectorStatus, Event, HbmChange, LoadDone, Offer, SaveDone
+from .base import ConnectorStatus, Event, HbmChange, LoadDone, Lookup, Offer, Origin, Receipt, SaveDone
 
 REASON = "disabled"
 
@@ -17,7 +17,9 @@ class NullConnector:
         self._on_event = on_event
         self._events: list[Event] = []
 
-    def fetch(self, request_id: str, tokens: bytes, hbm_blocks: int, max_blocks: int) -> None:
+    def fetch(
+        self, request_id: str, tokens: bytes, hbm_blocks: int, max_blocks: int, origin: Origin | None = None
+    ) -> None:
         self._push(Offer(request_id, 0, {}, REASON))
 
     def load(self, request_id: str, pages: Sequence[int]) -> None:
@@ -50,6 +52,12 @@ class NullConnector:
 
     def hbm(self, changes: Sequence[HbmChange], *, whole: bool) -> bool:
         return True
+
+    def served(self, receipt: Receipt) -> None:
+        return
+
+    def lookup(self, tokens: bytes, timeout_s: float) -> Lookup | None:
+        return None
 
     def poll(self) -> list[Event]:
         events, self._events = self._events, []

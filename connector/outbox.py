@@ -76,9 +76,10 @@ class Outbox:
             events, self._events = self._events, []
         return events
 
-    def count_prefetch(self) -> None:
+    def count(self, name: str) -> None:
+        """One more of what has no event: "prefetches", "receipts", "dropped_receipts"."""
         with self._lock:
-            self._totals["prefetches"] += 1
+            self._totals[name] += 1
 
     def status(
         self, *, kind: str, connected: bool, fetches: int, loads: int, save_bytes: int, prefetches: int
@@ -98,6 +99,8 @@ class Outbox:
                 saved_bytes=self._totals["saved_bytes"],
                 corrupt_blocks=self._totals["corrupt_blocks"],
                 prefetches=self._totals["prefetches"],
+                receipts=self._totals["receipts"],
+                dropped_receipts=self._totals["dropped_receipts"],
                 misses=dict(self._misses),
                 failures=dict(self._failures),
                 dropped_saves=dict(self._dropped),

@@ -13,7 +13,7 @@ from enum import Enum
 from hashlib import blake2b
 
 from ..kvstore.placement import CostModel
-from ..kvstore.types import Acquired, Wait
+from ..kvstore.types import Acquired, Origin, Wait
 from .base import Delayed, LoadDone, Offer
 from .link import Link, shorten
 from .registration import Registration
@@ -36,6 +36,7 @@ class Cycle:
     request_id: str
     skip: int
     wanted: int
+    origin: Origin | None = None
     state: State = State.ACQUIRING
     acquired: Acquired | None = None
     offered: int = 0
@@ -55,8 +56,10 @@ class SchedulerSide:
         self._cycles: dict[str, Cycle] = {}
         self._closed = False
 
-    def fetch(self, request_id: str, tokens: bytes, hbm_blocks: int, max_blocks: int) -> None:
-        cycle = Cycle(request_id, hbm_blocks, max(0, max_blocks - hbm_blocks))
+    def fetch(
+        self, request_id: str, tokens: bytes, hbm_blocks: int, max_blocks: int, origin: Origin | None = None
+    ) -> None:
+        cycle = Cycle(request_id, hbm_blocks, max(0, max_blocks - hbm_blocks), origin)
         link = self._link
         with self._lock:
             busy = request_id in self._cycles
@@ -167,7 +170,10 @@ class SchedulerSide:
                 if left <= 0:
                     reason = "deadline"
                     break
-                call = link.client.acquire(tokens, skip=cycle.skip, deadline_s=left * STORE_SHARE, wait=wait)
+                patience_s = left * STORE_SHARE
+                call = link.client.acquire(
+                    tokens, skip=cycle.skip, deadline_s=patience_s, wait=wait, origin=cycle.origin
+                )
                 acquired, reason = await link.bridge.ask(call, left, self._too_late)
                 if acquired is None or acquired.wait is None or not self._delay(cycle):
                     break
@@ -203,13 +209,13 @@ class SchedulerSide:
     def _answer(self, cycle: Cycle, acquired: Acquired | None, reason: str) -> None:
         """The one place where a fetch gets its Offer, if it still wants one, and otherwise its lease goes back."""
         link = self._link
-        blocks = 0
+        blocks, miss = 0, None
         if acquired is not None:
-            reason = acquired.reason
+            reason, miss = acquired.reason, acquired.miss
             if acquired.arena is not None and acquired.first == cycle.skip:
                 blocks = min(len(acquired.slots), cycle.wanted)
         if blocks == cycle.wanted:
-            reason = ""
+            reason, miss = "", None
         with self._lock:
             standing = self._cycles.get(cycle.request_id) is cycle and cycle.state is State.ACQUIRING
             if standing:
@@ -220,7 +226,7 @@ class SchedulerSide:
                 else:
                     del self._cycles[cycle.request_id]
                     tiers = {}
-                link.outbox.offer(Offer(cycle.request_id, blocks, tiers, reason))
+                link.outbox.offer(Offer(cycle.request_id, blocks, tiers, reason, miss))
         if standing:
             link.outbox.wake()
         if not (standing and blocks):

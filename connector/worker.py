@@ -186,7 +186,8 @@ class LoadJob(Job):
                 self._corrupt += bad
 
     def finish(self) -> None:
-        self._done(LoadResult(self._good, tuple(sorted(self._corrupt)), self._reason))
+        done, self._done = self._done, _nobody
+        done(LoadResult(self._good, tuple(sorted(self._corrupt)), self._reason))
 
 
 class SaveJob(Job):
@@ -211,7 +212,13 @@ class SaveJob(Job):
             self._checksums[i] = xxhash.xxh3_64_intdigest(row)
 
     def finish(self) -> None:
-        self._done(SaveResult((), self._reason) if self._reason else SaveResult(tuple(self._checksums), ""))
+        done, self._done = self._done, _nobody
+        done(SaveResult((), self._reason) if self._reason else SaveResult(tuple(self._checksums), ""))
+
+
+def _nobody(result: object) -> None:
+    """In place of whom a job told, once it did: they often know the job. The two would keep each other, and a dead
+    store's memory, until Python looks for cycles; and until then the store's next start may have no room."""
 
 
 class CopyThreads:

@@ -8,6 +8,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from .tokenizer_cli import register as register_tokenizer
+
 PROGRAM = "kvterrace engine"
 GRACE_S = 10.0
 
@@ -24,12 +26,15 @@ _FLAGS = {
     "max_queue_wait_s": "--max-queue-wait",
     "model": "MODEL",
     "prefix_cache": "--no-prefix-cache",
+    "slo_ttft_s": "--slo-ttft",
+    "slo_itl_s": "--slo-itl",
 }
 
 
 def register(app: typer.Typer) -> None:
-    """Add `engine` to the program's commands."""
+    """Add `engine` and `tokenizer` to the program's commands."""
     app.command("engine")(engine)
+    register_tokenizer(app)
 
 
 def parse_size(text: str) -> int:
@@ -78,6 +83,21 @@ def engine(  # noqa: PLR0913, PLR0917  one argument a flag
     max_running: Annotated[int | None, typer.Option(help="Sequences in one step.")] = None,
     max_queue: Annotated[int | None, typer.Option(help="Requests waiting to run; more get 429.")] = None,
     max_queue_wait: Annotated[float | None, typer.Option(help="Longest wait to run, seconds; then 429.")] = None,
+    receipts: Annotated[
+        int | None, typer.Option(help="Last requests whose receipts are kept, for /admin/receipts; default 1024.")
+    ] = None,
+    otlp: Annotated[
+        str | None, typer.Option(help="Send OpenTelemetry spans to this collector, such as http://127.0.0.1:4318.")
+    ] = None,
+    otlp_sample: Annotated[
+        float | None, typer.Option(help="Share of the requests without a trace that begin one (1.0).")
+    ] = None,
+    slo_ttft: Annotated[
+        float | None, typer.Option(help="Seconds to the first token that requests are to meet; counted as goodput.")
+    ] = None,
+    slo_itl: Annotated[
+        float | None, typer.Option(help="Mean seconds between tokens that requests are to meet; counted as goodput.")
+    ] = None,
     no_prefix_cache: Annotated[bool, typer.Option("--no-prefix-cache", help="Share nothing between requests.")] = False,
     device: Annotated[str | None, typer.Option(help="torch device, such as cpu or cuda:0.")] = None,
     dtype: Annotated[str | None, typer.Option(help="auto, float32, bfloat16 or float16.")] = None,
@@ -107,6 +127,11 @@ def engine(  # noqa: PLR0913, PLR0917  one argument a flag
         "max_running": max_running,
         "max_queue": max_queue,
         "max_queue_wait_s": max_queue_wait,
+        "receipts": receipts,
+        "otlp": otlp,
+        "otlp_sample": otlp_sample,
+        "slo_ttft_s": slo_ttft,
+        "slo_itl_s": slo_itl,
         "prefix_cache": False if no_prefix_cache else None,
         "device": device,
         "dtype": dtype,

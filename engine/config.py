@@ -8,6 +8,8 @@ from typing import Literal, Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from .receipts import DEFAULT_RECEIPTS, MAX_RECEIPTS
+
 ENV_PREFIX = "KVTERRACE_ENGINE_"
 
 
@@ -43,6 +45,11 @@ class EngineConfig(BaseSettings):
     kv_load_deadline_s: float = Field(1.0, gt=0, description="longest wait for a load, plus its bytes at 100 MB/s")
     kv_fetch_ahead: int = Field(8, ge=1, description="waiting requests fetched ahead of admission")
     kv_prefetch_ahead: int = Field(32, ge=0, description="waiting requests behind those, prefetched within the store")
+    receipts: int = Field(DEFAULT_RECEIPTS, ge=1, le=MAX_RECEIPTS, description="last requests whose receipts are kept")
+    otlp: str | None = Field(None, description="send OpenTelemetry spans to this collector, by OTLP over HTTP")
+    otlp_sample: float = Field(1.0, ge=0, le=1, description="share of the requests without a trace that begin one")
+    slo_ttft_s: float | None = Field(None, gt=0, description="time to first token that requests are to meet")
+    slo_itl_s: float | None = Field(None, gt=0, description="mean time between tokens that requests are to meet")
 
     api_keys: Path | None = Field(None, description="TOML file of who may call: keys by SHA-256, roles")
     tls_cert: Path | None = Field(None, description="certificate (PEM) of the HTTP server, which then speaks TLS")

@@ -17,19 +17,22 @@ from typing import Protocol
 import numpy as np
 from torch import Tensor
 
-from ..connector.base import KVConnector
+from ..connector.base import KVConnector, Miss
+from ..connector.tracing import OFF, Tracer
+from .accounts import Accounts, Objective
 from .changes import Reports
 from .config import EngineConfig
-from .pool import KVPool
+from .pool import NOT_IN_HBM, TOKEN_BYTES, KVPool
 from .prefills import Prefills
-from .receipt import saved_seconds, tokens_by_tier
-from .request import FinishReason, Output, Receipt, Request, RequestRefused
+from .receipts import Receipts
+from .request import FinishReason, Output, Request, RequestRefused
 from .retention import block_ranges
 from .sampler import Sampled, sample
 from .scheduler import Chunk, Scheduler, Step
 from .sequence import Group, Sequence, State
 from .stats import EngineStats
 from .stop import Detokenizer
+from .tracing import begin
 from .transfers import Transfers, connector_limits
 
 log = logging.getLogger(__name__)
@@ -53,7 +56,7 @@ class EngineCore:
     on_started, on_ended: called once a request, with its id, when it first runs and when its last sample has ended.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what it owns, and what comes from outside
         self,
         pool: KVPool,
         run: Callable[[SequenceOf[Chunk]], Tensor],
@@ -64,8 +67,10 @@ class EngineCore:
         connector: KVConnector | None,
         clock: Callable[[], float],
         entropy: Callable[[], int],
+        tracer: Tracer = OFF,
     ) -> None:
         self.stats = EngineStats()
+        self.receipts = Receipts(config.receipts)
         self.capacity = min(max_model_len, pool.num_pages * pool.block_tokens)
         self.on_started: Callable[[str], None] = _ignore
         self.on_ended: Callable[[str], None] = _ignore
@@ -74,6 +79,7 @@ class EngineCore:
         self._vocabulary = vocabulary
         self._clock = clock
         self._entropy = entropy
+        self._tracer = tracer
         self._max_queue_wait_s = config.max_queue_wait_s
         self._groups: dict[str, Group] = {}
         self._fresh: deque[Group] = deque()  # in order of submission; those that ran or ended leave when they get first
@@ -90,6 +96,14 @@ class EngineCore:
         every_s = connector_limits(config).observe_every_s
         self._reports = Reports(
             pool, self._transfers.report if connector is not None else None, every_s=every_s, clock=clock
+        )
+        self._accounts = Accounts(
+            self.stats,
+            self.receipts,
+            self._transfers.served,
+            objective=Objective(config.slo_ttft_s, config.slo_itl_s),
+            block_tokens=pool.block_tokens,
+            clock=clock,
         )
         self._prefills = Prefills(self._transfers.observe, queued=pool.tensor.device.type != "cpu")
         self._scheduler = Scheduler(
@@ -117,8 +131,11 @@ class EngineCore:
         """Queues a validated request whose id is not in use."""
         assert request.request_id not in self._groups
         params = request.params
-        group = Group(request, on_output, self._clock(), prefilled=self._pool.index is None)
-        group.retention = block_ranges(request.retention, len(request.prompt_ids), self._pool.block_tokens)
+        shares = request.cache and self._pool.index is not None
+        group = Group(request, on_output, self._clock(), prefilled=not shares)
+        group.span = begin(self._tracer, request, group.submitted_s)
+        kept = request.retention if shares else ()
+        group.retention = block_ranges(kept, len(request.prompt_ids), self._pool.block_tokens)
         seed = self._entropy() if params.seed is None else params.seed
         for index in range(params.n):
             self._arrivals += 1
@@ -192,6 +209,12 @@ class EngineCore:
             waits.append(self._fresh[0].submitted_s + self._max_queue_wait_s)
         return min((wait for wait in waits if wait is not None), default=None)
 
+    def in_hbm(self, tokens: bytes) -> tuple[int, Miss]:
+        """How many leading packed tokens are in HBM, and why not more. Leases and counts nothing."""
+        size = self._pool.block_tokens
+        blocks = self._pool.known(tokens, len(tokens) // (size * TOKEN_BYTES))
+        return blocks * size, self._pool.missing(tokens)
+
     def clear_hbm(self) -> int:
         return self._pool.clear()
 
@@ -200,6 +223,8 @@ class EngineCore:
         stats = self.stats.copy()
         stats.waiting = len(self._scheduler.queue)
         stats.running = len(self._scheduler.running)
+        stats.admitted_tokens = sum(len(seq.tokens) for seq in self._scheduler.running)
+        stats.capacity_tokens = self._pool.num_pages * self._pool.block_tokens
         stats.pages = self._pool.num_pages
         stats.pages_free = self._pool.free_pages
         stats.pages_cached = self._pool.evictable
@@ -240,32 +265,18 @@ class EngineCore:
 
     def _started(self, seq: Sequence) -> None:
         """Credits the request, the first time one of its samples runs."""
-        group, now = seq.group, self._clock()
-        if group.first_run_s is not None:
+        if seq.group.first_run_s is not None:
             return
-        group.first_run_s = now
         self._pool.touch(seq.table)
-        missed = (seq.reusable_blocks(self._pool.block_tokens) - seq.table.shared) * self._pool.block_tokens
-        reason = seq.miss_reason if missed else ""
-        tokens = tokens_by_tier(len(seq.prompt), seq.computed, seq.loaded)
-        waited_s, saved_s = seq.cache_wait_s, saved_seconds(seq.loaded, seq.compute_s, seq.cache_wait_s)
-        group.receipt = Receipt(len(seq.prompt), tokens, reason, now - group.submitted_s, waited_s, saved_s)
-        self.stats.credit(tokens, reason, missed)
-        self.stats.credit_seconds(saved_s)
-        self.stats.queue_wait.observe(now - group.submitted_s)
-        self.stats.cache_wait.observe(waited_s)
-        self.on_started(group.request.request_id)
+        full = seq.reusable_blocks(self._pool.block_tokens)
+        if seq.miss.reason == NOT_IN_HBM and seq.table.shared < full:
+            seq.miss = self._pool.missing(seq.packed(full * self._pool.block_tokens))
+        self._accounts.started(seq)
+        self.on_started(seq.group.request.request_id)
 
     def _account(self, step: Step, began_s: float) -> None:
         ended_s = self._clock()
-        seconds = ended_s - began_s
-        decoded = sum(1 for chunk in step.chunks if chunk.sequence.decoding)
-        total = sum(chunk.count for chunk in step.chunks)
-        self.stats.steps += 1
-        self.stats.decode_tokens += decoded
-        self.stats.prefill_tokens += total - decoded
-        self.stats.decode_s += seconds * decoded / total
-        self.stats.prefill_s += seconds * (total - decoded) / total
+        self._accounts.stepped(step.chunks, ended_s - began_s)
         self._prefills.step(step.chunks, began_s, ended_s)
 
     def _advance(self, chunk: Chunk, result: Sampled | None) -> None:
@@ -275,7 +286,7 @@ class EngineCore:
             return
         seq.computed += chunk.count
         full = seq.computed // self._pool.block_tokens
-        if full > seq.table.shared:
+        if seq.cached and full > seq.table.shared:
             self._pool.publish(seq.table, seq.packed(full * self._pool.block_tokens), full)
         self._transfers.save(seq)
         if seq.computed >= len(seq.prompt):
@@ -288,7 +299,7 @@ class EngineCore:
         """One more token of the output."""
         token, group, reason = result.token_id, seq.group, None
         seq.append(token)
-        self._time(seq)
+        self._accounts.token(seq)
         text = ""
         if seq.ends_with(token, self._vocabulary.eos_ids):
             reason = "stop"
@@ -305,15 +316,6 @@ class EngineCore:
         else:
             self._end(seq, reason, output=output)
 
-    def _time(self, seq: Sequence) -> None:
-        now = self._clock()
-        self.stats.generated_tokens += 1
-        if seq.last_token_s is None:
-            self.stats.ttft.observe(now - seq.group.submitted_s)
-        else:
-            self.stats.itl.observe(now - seq.last_token_s)
-        seq.last_token_s = now
-
     def _end(self, seq: Sequence, reason: FinishReason, *, error: str = "", output: Output | None = None) -> None:
         """The one way out: saves, releases, counts, and sends the last Output, completed from `output`."""
         group = seq.group
@@ -322,8 +324,7 @@ class EngineCore:
         self._scheduler.remove(seq)
         if seq.index == 0:
             group.prefilled = True  # the other samples wait for nobody any more
-        self.stats.finished[reason] = self.stats.finished.get(reason, 0) + 1
-        self.stats.e2e.observe(self._clock() - group.submitted_s)
+        self._accounts.ended(seq, reason)
         request_id = group.request.request_id
         if not group.alive:
             del self._groups[request_id]

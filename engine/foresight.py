@@ -42,7 +42,7 @@ class Foresight:
         if len(self._seen) >= self._most or self._clock() < self._resume_s:
             return
         for seq in waiting:
-            if seq in self._seen or seq.blocked or seq.state is not State.WAITING:
+            if seq in self._seen or seq.blocked or not seq.cached or seq.state is not State.WAITING:
                 continue
             if not self._foresee(seq):
                 self._resume_s = self._clock() + RETRY_S

@@ -9,20 +9,24 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ..connector.base import KVConnector
+from ..connector.base import KVConnector, Miss
+from ..connector.tracing import OFF, Tracer
 from ..kernels import make_backend
 from ..radix import PrefixIndex
 from .config import EngineConfig
 from .core import EngineCore
+from .forecast import Forecast, forecast
 from .model import LoadedModel
 from .pool import KVPool, make_pool_tensor
+from .receipts import Receipts
 from .request import Output, QueueFull, Request, RequestRefused
 from .runner import Runner
 from .stats import EngineStats
@@ -35,6 +39,7 @@ T = TypeVar("T")
 ConnectorFactory = Callable[[Tensor, Callable[[], None]], KVConnector]
 
 CALL_TIMEOUT_S = 60.0  # for the engine's thread to get to a question; a step takes far less
+LOOKUP_TIMEOUT_S = 5.0  # for the store to say what it has
 RETRY_AFTER_MAX_S = 60.0
 
 
@@ -54,18 +59,20 @@ class EngineLoop:
         *,
         clock: Callable[[], float] = time.monotonic,
         entropy: Callable[[], int] = lambda: secrets.randbits(64),
+        tracer: Tracer = OFF,
     ) -> None:
         """Allocates and touches the KV pool, and builds the connector (None: no store beyond HBM). Raises what the
         factory raises, and ValueError for a configuration this model cannot be served with."""
         if connector_factory is not None and not config.prefix_cache:
             raise ValueError("a KV connector needs prefix_cache: loaded blocks are shared blocks")
         self._config = config
+        self._tracer = tracer
         self._clock = clock
         self._condition = threading.Condition()
         self._awake = False  # something happened since the last step
         self._calls: deque[Callable[[], None]] = deque()
         self._open: set[str] = set()  # ids of requests in flight
-        self._queued: set[str] = set()  # those of them that did not run yet
+        self._queued: dict[str, int] = {}  # those of them that did not run yet, and their prompts' tokens
         self._left_s: deque[float] = deque(maxlen=32)  # when the last requests left the queue
         self._rejected = 0
         self._stopping = False  # no new requests
@@ -82,6 +89,7 @@ class EngineLoop:
             connector=self._connector,
             clock=clock,
             entropy=entropy,
+            tracer=tracer,
         )
         self._core.on_started = self._on_started
         self._core.on_ended = self._on_ended
@@ -97,6 +105,10 @@ class EngineLoop:
     def alive(self) -> bool:
         """Started, not closed, thread running."""
         return self._thread.is_alive() and not self._stopping
+
+    @property
+    def block_tokens(self) -> int:
+        return self._config.block_tokens
 
     @property
     def max_prompt_tokens(self) -> int:
@@ -119,6 +131,7 @@ class EngineLoop:
             self._thread.join(CALL_TIMEOUT_S)
         elif self._thread.ident is None:
             self._core.close()
+        self._tracer.close()
 
     def submit(self, request: Request, on_output: Callable[[Output], None]) -> None:
         """Queues a request. Raises QueueFull, EngineStopped, or RequestRefused for one that can never be served."""
@@ -132,7 +145,7 @@ class EngineLoop:
                 self._rejected += 1
                 raise QueueFull(self._retry_after_s())
             self._open.add(request.request_id)
-            self._queued.add(request.request_id)
+            self._queued[request.request_id] = len(request.prompt_ids)
             self._enqueue(lambda: self._core.submit(request, on_output))
 
     def cancel(self, request_id: str) -> None:
@@ -146,7 +159,24 @@ class EngineLoop:
         stats = self._stats.copy()
         with self._condition:
             stats.queued, stats.rejected = len(self._queued), self._rejected
+            stats.queued_tokens = sum(self._queued.values())
         return stats
+
+    @property
+    def receipts(self) -> Receipts:
+        """Of the last requests."""
+        return self._core.receipts
+
+    def why(self, prompt_ids: Sequence[int]) -> Forecast:
+        """What a prompt would find now, here and in the store, and where it breaks: a dry run. Waits for both."""
+        count, size = len(prompt_ids), self._config.block_tokens
+        packed = np.asarray(prompt_ids[: (count - 1) // size * size], dtype="<i4").tobytes()
+        known, miss = self._ask(lambda: self._core.in_hbm(packed))
+        if self._connector is None:
+            return forecast(count, known, None, block_tokens=size, store="none", unasked=miss)
+        found = self._connector.lookup(packed, LOOKUP_TIMEOUT_S)
+        store = self._connector.status().kind if found is not None else "unavailable"
+        return forecast(count, known, found, block_tokens=size, store=store, unasked=Miss("disconnected", known))
 
     def clear_hbm(self) -> int:
         """Drops every cached block that nothing leases; returns how many."""
@@ -233,13 +263,13 @@ class EngineLoop:
 
     def _on_started(self, request_id: str) -> None:
         with self._condition:
-            self._queued.discard(request_id)
+            self._queued.pop(request_id, None)
             self._left_s.append(self._clock())
 
     def _on_ended(self, request_id: str) -> None:
         with self._condition:
             if request_id in self._queued:
-                self._queued.discard(request_id)
+                del self._queued[request_id]
                 self._left_s.append(self._clock())
             self._open.discard(request_id)
             self._condition.notify_all()

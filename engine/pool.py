@@ -23,10 +23,14 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
+from ..connector.base import Miss
 from ..radix import PrefixIndex
 from .changes import ChangeLog
 
 TOKEN_BYTES = 4  # packed tokens are little-endian int32
+
+NOT_IN_HBM, CACHE_OFF = "not_in_hbm", "cache_off"  # reasons of a miss that no store was asked about
+LEAST_SHARED = 2  # tokens of a prompt's first block: one alone is what a tokenizer begins every prompt with
 
 
 class PageState(IntEnum):
@@ -148,6 +152,17 @@ class KVPool:
     def known(self, tokens: bytes, limit: int) -> int:
         """How many leading blocks, at most `limit`, are cached. Leases nothing."""
         return len(self.index.match(tokens, limit=limit).blocks) if self.index is not None else 0
+
+    def missing(self, tokens: bytes) -> Miss:
+        """Why the first full block of packed tokens that is not cached is not, as far as this cache alone can tell."""
+        if self.index is None:
+            return Miss(CACHE_OFF)
+        match = self.index.match(tokens)
+        branch = self.index.branch(tokens, match)
+        first = len(match) * self.block_tokens
+        if branch is None or (not first and branch.common < LEAST_SHARED):
+            return Miss(NOT_IN_HBM, first)
+        return Miss("diverged", first + branch.common, cached=branch.known)
 
     def touch(self, table: PageTable) -> None:
         """One hit for every shared block of the table."""

@@ -3,7 +3,10 @@ credited once, at first use, and always summing to the prompt."""
 
 from collections.abc import Mapping
 
+from ..connector.base import Miss
 from .request import TIERS
+
+HIT_SHARE = 0.5  # of the prompt reused, from which on its latency counts among the hits'
 
 
 def tokens_by_tier(prompt_tokens: int, reused: int, loaded: Mapping[str, int]) -> dict[str, int]:
@@ -25,6 +28,20 @@ def saved_seconds(loaded: Mapping[str, int], compute_s: float, cache_wait_s: flo
     if not compute_s and any(loaded.values()):
         return None
     return compute_s - cache_wait_s
+
+
+def final_miss(miss: Miss, first: int, block_tokens: int) -> Miss:
+    """Why the block at token `first` was computed, as far as `miss` says it: it may be about an earlier block, one that
+    came into HBM since, and is then true of this one in its reason at most."""
+    if first <= miss.token < first + block_tokens:
+        return miss
+    follows = "never_seen" if miss.reason in {"diverged", "other_namespace"} else miss.reason
+    return Miss(follows, first)
+
+
+def is_hit(cached_tokens: int, prompt_tokens: int) -> bool:
+    """Whether a request counts among the hits."""
+    return cached_tokens >= HIT_SHARE * prompt_tokens
 
 
 def shorten(tiers: Mapping[str, int], tokens: int) -> dict[str, int]:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..connector.base import Miss
+
 Priority = Literal["interactive", "batch"]
 FinishReason = Literal["stop", "length", "cancelled", "error", "queue_timeout"]
 
@@ -107,7 +109,8 @@ class TokenRetention:
 class Request:
     """One prompt. `request_id` is the caller's, unique among the requests in flight.
 
-    retention: where two ranges overlap, the later one holds.
+    retention: where two ranges overlap, the later one holds. cache: whether it may reuse blocks, and leave its own.
+    traceparent: W3C trace context, "" = nobody traces it.
     """
 
     request_id: str
@@ -115,6 +118,8 @@ class Request:
     params: SamplingParams = field(default_factory=SamplingParams)
     priority: Priority = "interactive"
     retention: tuple[TokenRetention, ...] = ()
+    cache: bool = True
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +137,29 @@ class Receipt:
 
     tokens: prompt tokens by tier, always all of TIERS, summing to prompt_tokens. Credited once, when the request
     first runs: tokens computed again after a preemption are not in it.
-    miss_reason: why the first full block that had to be computed was not found; "" if every full block was found.
+    miss: why the first full block that had to be computed was not found; None if every full block was found.
     queue_wait_s: submit to first run. cache_wait_s: the part of it spent waiting for the store (fetch and load).
     saved_s: what computing the tokens that the store brought would have taken, less cache_wait_s; below zero when the
     wait was not worth it. None: tokens were brought, and what computing them takes is not known yet.
+    ttft_s: submit to first token; None: it ended before that. computed_s: what its tokens up to there took of the
+    model's time. time_s: Unix, when the receipt was complete.
     """
 
     prompt_tokens: int
     tokens: dict[str, int]
-    miss_reason: str
+    miss: Miss | None
     queue_wait_s: float
     cache_wait_s: float
     saved_s: float | None = 0.0
+    request_id: str = ""
+    ttft_s: float | None = None
+    computed_s: float = 0.0
+    time_s: float = 0.0
+
+    @property
+    def miss_reason(self) -> str:
+        """Of the miss; "" where there is none."""
+        return self.miss.reason if self.miss is not None else ""
 
     @property
     def cached_tokens(self) -> int:

@@ -225,7 +225,8 @@ class Scheduler:
     def _fits(self, seq: Sequence) -> bool:
         """Whether all its pages can be had, with one left for each running sequence's next block."""
         limit = seq.reusable_blocks(self._pool.block_tokens)
-        self._pool.attach(seq.table, seq.packed(limit * self._pool.block_tokens), limit)
+        if seq.cached:
+            self._pool.attach(seq.table, seq.packed(limit * self._pool.block_tokens), limit)
         need = -(-len(seq.tokens) // self._pool.block_tokens) - seq.table.shared
         while need + len(self.running) > self._pool.available:
             if self.running or not self._reclaim(keep=seq):

@@ -16,7 +16,8 @@ from functools import cached_property
 
 import numpy as np
 
-from ..connector import RetentionRange
+from ..connector import Miss, RetentionRange
+from ..connector.tracing import NO_SPAN, Span
 from .pool import TOKEN_BYTES, PageTable
 from .request import Output, Receipt, Request
 from .sampler import SamplerState
@@ -35,7 +36,9 @@ class State(Enum):
 @dataclass(eq=False)
 class Group:
     """One request. prefilled: the first sample's prompt is computed, so the others may match it. retention: of ranges
-    of its prompt's blocks; retained: the store was told, also of those that it had already."""
+    of its prompt's blocks; retained: the store was told, also of those that it had already. asked: the store looked at
+    the prompt. closed: the receipt is complete. late: it has missed its objective; left: its client did not wait. span:
+    of the request, for traces."""
 
     request: Request
     on_output: Callable[[Output], None]
@@ -44,8 +47,16 @@ class Group:
     sequences: list["Sequence"] = field(default_factory=list)
     retention: tuple[RetentionRange, ...] = ()
     retained: bool = False
+    asked: bool = False
     first_run_s: float | None = None
+    first_token_s: float | None = None
+    computed_s: float = 0.0
+    output_tokens: int = 0
     receipt: Receipt | None = None
+    closed: bool = False
+    late: bool = False
+    left: bool = False
+    span: Span = NO_SPAN
 
     @property
     def alive(self) -> list["Sequence"]:
@@ -79,8 +90,9 @@ class Sequence:
         self.cycle = 0  # how often it was prepared; makes the connector's ids unique
         self.loaded: dict[str, int] = {}  # tokens by tier that the store brought for the coming run
         self.compute_s = 0.0  # what computing those would take; 0 = not known
-        self.miss_reason = ""
+        self.miss = Miss("")
         self.cache_wait_s = 0.0
+        self.first_token_s: float | None = None
         self.last_token_s: float | None = None
 
     @cached_property
@@ -92,6 +104,11 @@ class Sequence:
     def rank(self) -> tuple[bool, int]:
         """Who goes first: the smaller one."""
         return (self.group.request.priority == "batch" and not self.promoted, self.arrival)
+
+    @property
+    def cached(self) -> bool:
+        """Whether it may reuse blocks, and leave its own."""
+        return self.group.request.cache
 
     @property
     def blocked(self) -> bool:

@@ -38,7 +38,8 @@ class EngineStats:
     share a mixed step's time by tokens."""
 
     prompt_tokens: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TIERS, 0))
-    miss_reasons: dict[str, int] = field(default_factory=dict)  # prompt tokens in full blocks
+    misses: dict[str, int] = field(default_factory=dict)  # requests
+    missed_tokens: dict[str, int] = field(default_factory=dict)  # in full blocks of prompts
     generated_tokens: int = 0
     requests: int = 0
     finished: dict[str, int] = field(default_factory=dict)  # samples by finish_reason
@@ -52,12 +53,17 @@ class EngineStats:
     decode_s: float = 0.0
     saved_s: float = 0.0  # by requests that the store made faster, as their receipts say
     lost_s: float = 0.0  # by those that it made slower
+    slo_requests: dict[str, int] = field(default_factory=dict)  # "met" or "missed"; of none while there is no SLO
+    slo_tokens: dict[str, int] = field(default_factory=dict)  # that those requests generated
     saved_blocks: int = 0
     dropped_saves: int = 0  # blocks that were offered to the store and not taken, or not offered: too many in flight
     late_transfers: int = 0  # fetches or loads that the watchdog gave up
     stray_events: int = 0  # connector events nobody waits for (late or duplicate)
     # gauges
     queued: int = 0  # requests that did not run yet
+    queued_tokens: int = 0  # of their prompts
+    admitted_tokens: int = 0  # prompt and output so far, of running sequences
+    capacity_tokens: int = 0  # of the KV pool
     waiting: int = 0  # sequences, preempted ones included
     running: int = 0
     pages: int = 0
@@ -66,7 +72,9 @@ class EngineStats:
     pages_pinned: int = 0  # in the index under a lease
     pages_held: int = 0  # waiting for the end of an abandoned load
     # seconds
-    ttft: Histogram = field(default_factory=Histogram)
+    ttft_hit: Histogram = field(default_factory=Histogram)  # of requests of which at least half was reused
+    ttft_miss: Histogram = field(default_factory=Histogram)  # of the others
+    tpot: Histogram = field(default_factory=Histogram)
     itl: Histogram = field(default_factory=Histogram)
     e2e: Histogram = field(default_factory=Histogram)
     queue_wait: Histogram = field(default_factory=Histogram)
@@ -78,7 +86,14 @@ class EngineStats:
         tiers = {*self.prompt_tokens, *tokens}
         self.prompt_tokens = {tier: self.prompt_tokens.get(tier, 0) + tokens.get(tier, 0) for tier in tiers}
         if missed:
-            self.miss_reasons[miss_reason] = self.miss_reasons.get(miss_reason, 0) + missed
+            self.misses[miss_reason] = self.misses.get(miss_reason, 0) + 1
+            self.missed_tokens[miss_reason] = self.missed_tokens.get(miss_reason, 0) + missed
+
+    def judge(self, *, met: bool, tokens: int) -> None:
+        """One request, which generated so many tokens, by its objective."""
+        verdict = "met" if met else "missed"
+        self.slo_requests[verdict] = self.slo_requests.get(verdict, 0) + 1
+        self.slo_tokens[verdict] = self.slo_tokens.get(verdict, 0) + tokens
 
     def credit_seconds(self, saved_s: float | None) -> None:
         """One request's saved_s; what is not known counts as nothing."""

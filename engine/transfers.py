@@ -13,17 +13,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ..connector.base import Delayed, HbmChange, KVConnector, LoadDone, Offer, SaveDone
+from ..connector.base import Delayed, HbmChange, KVConnector, LoadDone, Miss, Offer, Origin, Receipt
 from ..connector.limits import ConnectorLimits
 from .config import EngineConfig
 from .foresight import Foresight
-from .pool import KVPool
+from .pool import CACHE_OFF, NOT_IN_HBM, KVPool
 from .receipt import shorten
+from .saves import LOST_AFTER_S, Saves
 from .sequence import Sequence, State
 from .stats import EngineStats
+from .tracing import waited
 
 log = logging.getLogger(__name__)
 
@@ -32,15 +31,9 @@ T = TypeVar("T")
 
 WATCHDOG_MARGIN_S = 1.0  # beyond the connector's own deadline
 MAX_DELAYED = 64  # that wait for somebody who computes the same, and keep nobody from being prepared
-LOST_AFTER_S = 30.0  # a save or an abandoned load without an end is not waited for any longer
-SAVE_BATCH_BLOCKS = 8  # generated blocks are saved by so many, and the rest at the end
 
-NO_STORE, CACHE_OFF = "not_in_hbm", "cache_off"  # reasons of a miss that no store was asked about
-
-# "saved" column of the index: tries that fell short (from MAX_TRIES on it is left alone), or one of
-IN_FLIGHT = 254
-SAVED = 255
-MAX_TRIES = 3
+#: Reasons of an offer that say that the store did not look at the prompt.
+UNASKED = frozenset({"disconnected", "busy", "disabled", "error", "self_test"})
 
 
 @dataclass(slots=True)
@@ -56,14 +49,6 @@ class _Load:
     sequence: Sequence | None  # None: abandoned
     pages: list[int]
     begun_s: float
-    deadline_s: float
-
-
-@dataclass(slots=True)
-class _Save:
-    path: list[int]  # blocks, root first; the last one is pinned
-    start: int
-    tries: list[int]  # of path[start:], before this one
     deadline_s: float
 
 
@@ -97,10 +82,8 @@ class Transfers:
         self._prepared: dict[Sequence, None] = {}
         self._fetches: dict[str, _Fetch] = {}
         self._loads: dict[str, _Load] = {}
-        self._saves: dict[tuple[str, int], _Save] = {}
+        self._saves = Saves(pool, stats, clock)
         self._foresight = Foresight(pool, self._prefetch, self._cancel, most=foreseen, clock=clock)
-        if pool.index is not None:
-            pool.index.column("saved", np.uint8, 0)
 
     @property
     def active(self) -> bool:
@@ -118,7 +101,7 @@ class Transfers:
     @property
     def pins(self) -> list[list[int]]:
         """Block paths that saves in flight keep."""
-        return [save.path for save in self._saves.values()]
+        return self._saves.pins
 
     @property
     def foreseen(self) -> frozenset[Sequence]:
@@ -126,13 +109,12 @@ class Transfers:
 
     def in_flight(self) -> bool:
         """Whether something will still end and give pages back."""
-        waits = (*self._fetches.values(), *self._loads.values(), *self._saves.values())
-        return any(wait.deadline_s > self._clock() for wait in waits)
+        return self.next_deadline_s() is not None
 
     def next_deadline_s(self) -> float | None:
         now = self._clock()
-        waits = (*self._fetches.values(), *self._loads.values(), *self._saves.values())
-        return min((wait.deadline_s for wait in waits if wait.deadline_s > now), default=None)
+        waits = [wait.deadline_s for wait in (*self._fetches.values(), *self._loads.values())]
+        return min((end_s for end_s in (*waits, *self._saves.deadlines) if end_s > now), default=None)
 
     # --- before a sequence runs
 
@@ -143,8 +125,9 @@ class Transfers:
         self._prepared[seq] = None
         seq.state = State.READY
         seq.loaded, seq.compute_s = {}, 0.0
-        seq.miss_reason = NO_STORE if self._pool.index is not None else CACHE_OFF
-        if self._connector is None:
+        caches = seq.cached and self._pool.index is not None
+        seq.miss = Miss(NOT_IN_HBM if caches else CACHE_OFF)
+        if self._connector is None or not caches:
             return True
         self._foresight.forget(seq)
         limit = seq.reusable_blocks(self._pool.block_tokens)
@@ -156,7 +139,9 @@ class Transfers:
             seq.state = State.FETCHING
             wait_s = self._limits.fetch_s((limit - seq.table.shared) * self._page_bytes)
             self._fetches[_cycle(seq)] = _Fetch(seq, now, now + wait_s + WATCHDOG_MARGIN_S)
-            self._call(self._connector.fetch, _cycle(seq), tokens, seq.table.shared, limit)
+            request = seq.group.request
+            origin = Origin(request.request_id, seq.group.span.traceparent)
+            self._call(self._connector.fetch, _cycle(seq), tokens, seq.table.shared, limit, origin)
         return True
 
     def anticipate(self, waiting: Iterable[Sequence]) -> None:
@@ -194,7 +179,7 @@ class Transfers:
             elif isinstance(event, Delayed):
                 self._on_delayed(event)
             else:
-                self._on_save_done(event)
+                self._saves.done(event)
         self._watch()
 
     def _on_offer(self, offer: Offer, running: int) -> None:
@@ -205,7 +190,9 @@ class Transfers:
         seq, block_tokens = fetch.sequence, self._pool.block_tokens
         self._waited(seq, fetch.begun_s)
         seq.state = State.READY
-        seq.miss_reason = offer.reason or seq.miss_reason
+        seq.group.asked = seq.group.asked or offer.reason not in UNASKED
+        if offer.reason:
+            seq.miss = offer.miss or Miss(offer.reason)
         limit = seq.reusable_blocks(block_tokens)
         blocks = min(offer.blocks, limit - seq.table.shared)
         if blocks <= 0:
@@ -213,11 +200,11 @@ class Transfers:
         wanted = self._pool.known(seq.packed(limit * block_tokens), limit) < seq.table.shared + blocks
         pages = self._pool.allocate(min(blocks, self._loadable(running))) if wanted else None
         if not pages:  # in HBM by now, or no room for it
-            seq.miss_reason = "no_pages" if wanted else seq.miss_reason
+            seq.miss = Miss("no_pages") if wanted else seq.miss
             self._call(self._connector.decline, offer.request_id)
             return
         if len(pages) < blocks:
-            seq.miss_reason = "no_pages"
+            seq.miss = Miss("no_pages")
         now = self._clock()
         seq.table.pages += pages
         seq.state = State.LOADING
@@ -252,10 +239,10 @@ class Transfers:
         first, good = seq.table.shared, min(done.blocks_ok, len(load.pages))
         pool.publish(seq.table, seq.packed((first + good) * pool.block_tokens), first + good)
         pool.free(pool.trim(seq.table))
-        self._mark(seq.table.blocks[first:], SAVED)
+        self._saves.known(seq.table.blocks[first:])
         seq.loaded = shorten(done.tiers, good * pool.block_tokens)
         seq.compute_s = done.compute_s
-        seq.miss_reason = done.reason or seq.miss_reason
+        seq.miss = Miss(done.reason) if done.reason else seq.miss
         seq.state = State.READY
 
     def _watch(self) -> None:
@@ -273,7 +260,7 @@ class Transfers:
     def _give_up(self, seq: Sequence, begun_s: float) -> None:
         self._stats.late_transfers += 1
         self._waited(seq, begun_s)
-        seq.miss_reason = "deadline"
+        seq.miss = Miss("deadline")
         seq.state = State.READY
 
     def _abandon(self, seq: Sequence) -> None:
@@ -284,32 +271,20 @@ class Transfers:
         self._cancel(_cycle(seq))
 
     def _waited(self, seq: Sequence, begun_s: float) -> None:
-        seq.cache_wait_s += self._clock() - begun_s
+        now = self._clock()
+        seq.cache_wait_s += now - begun_s
+        waited(seq, begun_s, now)
 
     # --- after it ran
 
     def save(self, seq: Sequence, *, last: bool = False) -> None:
         """Hands full blocks that the store may lack to the connector: those of the prompt as they fill, generated ones
         in batches and, when it is the `last` call, the rest. Blocks found in HBM whose save had failed go along."""
+        if self._connector is None or (start := self._saves.begin(seq, last=last)) is None:
+            return
         full = seq.table.shared
-        small = seq.output_tokens > 0 and full - seq.saved < SAVE_BATCH_BLOCKS and not last
-        if self._connector is None or full <= seq.saved or small:
-            return
-        path = list(seq.table.blocks)
-        missing = np.flatnonzero(self._marks[path[seq.saved :]] < MAX_TRIES)
-        start = seq.saved + int(missing[0]) if len(missing) else full
-        seq.saved = full
-        if start == full:
-            return
-        if self._saves and self._pinned_with(path) > self._pool.num_pages // 2:
-            self._stats.dropped_saves += full - start  # the next sequence that uses these blocks offers them again
-            return
-        self._pool.pin(path[-1])
-        tries = [int(mark) for mark in self._marks[path[start:]]]
-        self._saves[seq.key, start] = _Save(path, start, tries, self._clock() + LOST_AFTER_S)
-        self._mark(path[start:], IN_FLIGHT)
-        tokens = seq.packed(full * self._pool.block_tokens)
-        self._call(self._connector.save, seq.key, tokens, start, seq.table.pages[start:full], seq.group.retention)
+        tokens, pages = seq.packed(full * self._pool.block_tokens), seq.table.pages[start:full]
+        self._call(self._connector.save, seq.key, tokens, start, pages, seq.group.retention)
 
     def retain(self, seq: Sequence) -> None:
         """The prompt is served: also those of its blocks that were not saved now, since they were there, are to be kept
@@ -326,30 +301,13 @@ class Transfers:
         if self._connector is not None:
             self._call(self._connector.observe, first, tokens, seconds)
 
+    def served(self, receipt: Receipt) -> None:
+        """A request's prompt is served: the store hears what it got."""
+        if self._connector is not None:
+            self._call(self._connector.served, receipt)
+
     def report(self, changes: list[HbmChange], whole: bool) -> bool:
         return self._connector is None or bool(self._call(self._connector.hbm, changes, whole=whole))
-
-    def _pinned_with(self, path: list[int]) -> int:
-        """Pages that saves would pin with this one more; exact where it matters."""
-        paths = [path, *self.pins]
-        most = sum(len(pinned) for pinned in paths)
-        return most if most <= self._pool.num_pages // 2 else len(set().union(*paths))
-
-    def _on_save_done(self, done: SaveDone) -> None:
-        save = self._saves.pop((done.request_id, done.start), None)
-        if save is None:
-            self._stats.stray_events += 1
-            return
-        self._stats.saved_blocks += done.saved
-        if done.saved >= len(save.tries):
-            self._mark(save.path[save.start :], SAVED)
-        else:
-            # Dropped, or there already, or without a parent because the store evicted what we thought it had: the next
-            # user of this path offers all of it once more, and the store takes what it lacks.
-            self._marks[save.path[save.start :]] = [min(tries + 1, MAX_TRIES) for tries in save.tries]
-            above = np.asarray(save.path[: save.start], dtype=np.int64)
-            self._marks[above[self._marks[above] == SAVED]] = MAX_TRIES - 1
-        self._pool.unpin(save.path[-1])
 
     # --- the connector itself
 
@@ -383,15 +341,6 @@ class Transfers:
     def _cancel(self, cycle: str) -> None:
         if self._connector is not None:
             self._call(self._connector.cancel, cycle)
-
-    @property
-    def _marks(self) -> NDArray[np.uint8]:
-        """The index's column; it moves when the index grows, so it is never kept."""
-        assert self._pool.index is not None
-        return self._pool.index.col("saved")
-
-    def _mark(self, blocks: list[int], mark: int) -> None:
-        self._marks[blocks] = mark
 
 
 def _cycle(seq: Sequence) -> str:

@@ -34,6 +34,9 @@ class Host:
         self.uds = scratch / "kvterrace.sock"
         nvme = f"{scratch / 'nvme'}:{options.nvme}"
         serve = ["serve", "--uds", str(self.uds), "--dram", options.dram, "--nvme", nvme, *flags]
+        self.dashboard = f"127.0.0.1:{free_port()}" if options.keep else ""
+        if self.dashboard:
+            serve += ["--http", self.dashboard]
         self.sidecar = Child("sidecar", serve, scratch / "sidecar.log")
         ports = {name: free_port() for name in replicas}
         self.engines = {

@@ -137,6 +137,7 @@ def _show_addresses(servers: Host | TwoHosts, console: Console) -> None:
         for replica in host.replicas.values():
             console.print(f"replica {replica.name}: {replica.address}/v1", highlight=False)
         console.print(f"sidecar:   kvterrace status --address unix:{host.uds}", highlight=False, soft_wrap=True)
+        console.print(f"dashboard: http://{host.dashboard}/", highlight=False)
     console.print("These servers go on running; Ctrl-C stops them.")
 
 

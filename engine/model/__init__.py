@@ -3,7 +3,7 @@
 from .config import ModelConfig
 from .errors import ChatTemplateError, ModelError
 from .llama import LlamaModel
-from .load import LoadedModel, load_model
+from .load import LoadedModel, load_model, read_tokenizer
 from .rope import RopeConfig
 from .tokenizer import IncrementalDetokenizer, Tokenizer
 
@@ -17,4 +17,5 @@ __all__ = [
     "RopeConfig",
     "Tokenizer",
     "load_model",
+    "read_tokenizer",
 ]

@@ -77,6 +77,17 @@ def load_model(
     return loaded
 
 
+def read_tokenizer(path: Path) -> tokenizers.Tokenizer:
+    """A model's tokenizer alone. ModelError for one that is not there, or not supported."""
+    if path.is_dir():
+        return _directory_tokenizer(path)
+    if not path.is_file():
+        raise ModelError(f"{path} does not exist; a model is a Hugging Face directory or a GGUF file")
+    backend = build_tokenizer(GgufFile(path).metadata)
+    Tokenizer(backend, eos_ids=(), chat=None)  # what the engine could not use is refused here, too
+    return backend
+
+
 def _open_gguf(path: Path) -> tuple[ModelConfig, TensorSource, Tokenizer]:
     file = GgufFile(path)
     meta = file.metadata
@@ -95,10 +106,7 @@ def _open_directory(path: Path) -> tuple[ModelConfig, TensorSource, Tokenizer]:
     if raw is None:
         raise ModelError(f"{path} has no config.json; supported: {FAMILIES}, as safetensors or GGUF")
     config = config_from_hf(raw)
-    file = path / "tokenizer.json"
-    if not file.is_file():
-        raise ModelError(f"{path} has no tokenizer.json; convert the tokenizer to the fast format first")
-    backend = tokenizers.Tokenizer.from_file(str(file))
+    backend = _directory_tokenizer(path)
     settings = _read_json(path / "tokenizer_config.json") or {}
     special = {
         name: value["content"] if isinstance(value, dict) else value
@@ -109,6 +117,16 @@ def _open_directory(path: Path) -> tuple[ModelConfig, TensorSource, Tokenizer]:
     ends = [raw.get("eos_token_id"), generation.get("eos_token_id"), backend.token_to_id(special.get("eos_token", ""))]
     tokenizer = Tokenizer(backend, eos_ids=_flatten(ends), chat=_chat_template(path, settings, special))
     return config, SafetensorsSource(path), tokenizer
+
+
+def _directory_tokenizer(path: Path) -> tokenizers.Tokenizer:
+    file = path / "tokenizer.json"
+    if not file.is_file():
+        raise ModelError(f"{path} has no tokenizer.json; convert the tokenizer to the fast format first")
+    try:
+        return tokenizers.Tokenizer.from_file(str(file))
+    except Exception as error:  # noqa: BLE001  the library raises nothing narrower
+        raise ModelError(f"{file} is no tokenizer: {error}") from None
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

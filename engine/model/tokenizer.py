@@ -45,6 +45,11 @@ class Tokenizer:
         text = b"".join(self._visible(token_id) for token_id in ids).decode("utf-8", "replace")
         return text.removeprefix(" ") if self._strip_first else text
 
+    def written(self, ids: Sequence[int]) -> str:
+        """As decode(), with special tokens written out: what encode() makes these ids of."""
+        text = b"".join(self.token_bytes(token_id) for token_id in ids).decode("utf-8", "replace")
+        return text.removeprefix(" ") if self._strip_first else text
+
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes a token stands for, those of special ones too; b"" for an id outside the vocabulary."""
         return self._bytes[token_id] if 0 <= token_id < self.vocab_size else b""

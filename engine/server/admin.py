@@ -1,12 +1,23 @@
-"""Who may call the admin routes where nobody is asked for a key: programs on this machine."""
+"""Who may call the admin routes: operators, and where nobody is asked for a key, programs on this machine."""
 
 import ipaddress
 from collections.abc import Mapping
 
+from starlette.requests import Request
+
 from .errors import ApiError
+from .guard import calls_as
 
 #: Set by reverse proxies, whose own address is often loopback, and by browsers.
 TELLTALES = ("x-forwarded-for", "forwarded", "origin")
+
+
+def operators_only(request: Request) -> None:
+    """ApiError 403 unless an operator calls (the door has seen to that), or, where nobody is asked, this machine."""
+    if calls_as(request.scope) is not None:
+        refuse_web_pages(request.headers)
+    else:
+        require_local(request.headers, request.client.host if request.client else None)
 
 
 def require_local(headers: Mapping[str, str], host: str | None) -> None:

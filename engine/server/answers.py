@@ -1,7 +1,6 @@
 """The shapes of answers, whole and in chunks: ChatAnswer and CompletionAnswer behind one Protocol."""
 
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -13,11 +12,12 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """What an answer says about its maker. `fingerprint` changes with the weights.
+    """What an answer says about itself and its maker. `fingerprint` changes with the weights.
 
     token_bytes: the bytes a token stands for. hidden: ids that end an output and are not part of it.
     """
 
+    call_id: str
     model: str
     fingerprint: str
     token_bytes: Callable[[int], bytes]
@@ -26,6 +26,9 @@ class Naming:
 
 class Answer(Protocol):
     """One call's answer. Either chunks() for each choice's news in order, or whole() once."""
+
+    @property
+    def call_id(self) -> str: ...
 
     def chunks(self, choice: int, output: Output) -> list[Json]:
         """The events that tell one choice's news; none if there is nothing to show yet."""
@@ -44,7 +47,6 @@ class Answer(Protocol):
 class _Head:
     """The fields in front of every object of one answer."""
 
-    prefix: str
     kind: str
     naming: Naming
     usage_in_chunks: bool
@@ -52,7 +54,7 @@ class _Head:
 
     def __post_init__(self) -> None:
         self.fields = {
-            "id": f"{self.prefix}-{uuid.uuid4().hex}",
+            "id": self.naming.call_id,
             "object": self.kind,
             "created": int(time.time()),
             "model": self.naming.model,
@@ -77,8 +79,9 @@ class ChatAnswer:
 
     def __init__(self, naming: Naming, *, stream: bool, with_usage: bool) -> None:
         kind = "chat.completion.chunk" if stream else "chat.completion"
-        self._head = _Head("chatcmpl", kind, naming, with_usage)
+        self._head = _Head(kind, naming, with_usage)
         self._begun: set[int] = set()
+        self.call_id = naming.call_id
 
     def chunks(self, choice: int, output: Output) -> list[Json]:
         deltas: list[Json] = []
@@ -122,8 +125,9 @@ class CompletionAnswer:
     """text_completion, whole and in chunks."""
 
     def __init__(self, naming: Naming, *, stream: bool, with_usage: bool) -> None:
-        self._head = _Head("cmpl", "text_completion", naming, stream and with_usage)
+        self._head = _Head("text_completion", naming, stream and with_usage)
         self._offsets: dict[int, int] = {}
+        self.call_id = naming.call_id
 
     def chunks(self, choice: int, output: Output) -> list[Json]:
         logprobs = self._logprobs(choice, output)

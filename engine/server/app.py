@@ -13,15 +13,18 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .admin import refuse_web_pages, require_local
+from .admin import operators_only
 from .backend import Backend
 from .body import BodyBudget
 from .errors import ApiError, engine_failed, no_such_model
 from .generate import GenerateRoute
-from .guard import Access, Door, calls_as, is_trusted
+from .guard import Access, Door, is_trusted
+from .ids import CallIds
+from .inspect import add_inspection_routes
 from .job import MAX_UNREAD
 from .metrics import EngineCollector, HttpMetrics
 from .params import parse_chat, parse_completion
+from .text import add_token_routes
 
 logger = logging.getLogger(__name__)
 
@@ -46,11 +49,14 @@ def make_app(backend: Backend, access: Access | None = None, *, max_unread: int 
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unexpected)
     budget = BodyBudget()
-    for path, parse in (("/v1/chat/completions", parse_chat), ("/v1/completions", parse_completion)):
-        route = GenerateRoute(path, parse, backend, metrics, budget, threads, max_unread=max_unread)
+    calls = (("/v1/chat/completions", parse_chat, "chatcmpl"), ("/v1/completions", parse_completion, "cmpl"))
+    for path, parse, prefix in calls:
+        route = GenerateRoute(path, parse, CallIds(prefix), backend, metrics, budget, threads, max_unread=max_unread)
         app.router.routes.append(Route(path, route, methods=["POST"]))
     _add_model_routes(app, backend)
     _add_operator_routes(app, backend, registry)
+    add_inspection_routes(app, backend, budget)
+    add_token_routes(app, backend, budget, threads)
     return CountResponses(Door(app, access or Access()), metrics)
 
 
@@ -98,10 +104,7 @@ def _add_operator_routes(app: FastAPI, backend: Backend, registry: CollectorRegi
 
     @app.post("/admin/hbm/clear")
     async def clear_hbm(request: Request) -> dict[str, int]:
-        if calls_as(request.scope) is not None:
-            refuse_web_pages(request.headers)
-        else:
-            require_local(request.headers, request.client.host if request.client else None)
+        operators_only(request)
         dropped = await asyncio.to_thread(backend.serving().engine.clear_hbm)
         return {"dropped_blocks": dropped}
 

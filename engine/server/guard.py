@@ -26,6 +26,7 @@ OPEN = frozenset({"/health", "/ready"})
 ADMINISTRATION = frozenset({Role.OPERATOR})
 WATCHING = ADMINISTRATION | {Role.READER}
 COMPLETIONS = frozenset({Role.USER})
+TOKENS = frozenset({"/tokenize", "/detokenize"})
 
 _CALLER = "kvterrace.caller"
 _TRUSTED = "kvterrace.trusted"
@@ -55,7 +56,7 @@ def needed_for(path: str) -> frozenset[Role]:
     """The roles of which one lets a caller in. A route that nobody thought of here is for operators."""
     if path == "/v1/models" or path.startswith("/v1/models/"):
         return COMPLETIONS | WATCHING
-    if path.startswith("/v1/"):
+    if path.startswith("/v1/") or path in TOKENS:
         return COMPLETIONS
     return WATCHING if path in ("/metrics", "/status.json") else ADMINISTRATION
 
@@ -114,6 +115,12 @@ def _is_admin(scope: Scope) -> bool:
 def is_trusted(scope: Scope) -> bool:
     """Whether an open route may tell this caller everything. Where nobody is asked, it may."""
     return scope.get(_TRUSTED, True)
+
+
+def knows_all(scope: Scope) -> bool:
+    """Whether this caller may know what others cached. Where nobody is asked, everybody may."""
+    who = calls_as(scope)
+    return who is None or bool(who.roles & WATCHING)
 
 
 def calls_as(scope: Scope) -> Identity | None:

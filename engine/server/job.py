@@ -6,21 +6,11 @@ is cancelled.
 """
 
 import asyncio
-import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..request import (
-    Output,
-    Priority,
-    QueueFull,
-    Receipt,
-    Request,
-    RequestRefused,
-    SamplingParams,
-    TokenRetention,
-)
+from ..request import Output, QueueFull, Receipt, Request, RequestRefused
 from .errors import (
     RETRY_AFTER_TIMEOUT_S,
     ApiError,
@@ -45,21 +35,19 @@ class Job:
     def __init__(
         self,
         engine: "EngineLoop",
-        prompts: Sequence[Sequence[int]],
-        params: SamplingParams,
-        priority: Priority,
+        requests: Sequence[Request],
         *,
-        retention: Sequence[TokenRetention] = (),
         dead: Callable[[], bool],
         max_unread: int | None = None,
     ) -> None:
-        """retention: of each prompt. dead: whether the engine will never send another output. max_unread: None when
-        the whole answer is collected anyway. Raises ApiError 429, 400 or 503 if the engine does not take it."""
+        """requests: of the same sampling, one a prompt. dead: whether the engine will never send another output.
+        max_unread: None when the whole answer is collected anyway. Raises ApiError 429, 400 or 503 if the engine does
+        not take it."""
         self._engine = engine
         self._dead = dead
         self._loop = asyncio.get_running_loop()
-        self._params = params
-        self._retention = tuple(retention)
+        params = requests[0].params
+        self._samples = params.n
         self._weight = 1 + (params.logprobs or 0)
         self._max_unread = max_unread
         self._unfinished: dict[str, int] = {}  # request id -> samples without their last output
@@ -70,11 +58,11 @@ class Job:
         self._cut = False
         self._failure: Exception | None = None
         self.receipts: dict[str, Receipt] = {}
-        self.prompt_tokens = sum(len(ids) for ids in prompts)
+        self.prompt_tokens = sum(len(request.prompt_ids) for request in requests)
         self.completion_tokens = 0
         try:
-            for number, ids in enumerate(prompts):
-                self._submit(number, ids, priority)
+            for number, request in enumerate(requests):
+                self._submit(number, request)
         except ApiError:
             self.close()
             raise
@@ -112,10 +100,8 @@ class Job:
         self._unfinished.clear()
         self._inbox.clear()
 
-    def _submit(self, number: int, ids: Sequence[int], priority: Priority) -> None:
-        request_id = uuid.uuid4().hex
+    def _submit(self, number: int, request: Request) -> None:
         try:
-            request = Request(request_id, ids, self._params, priority, self._retention)
             self._engine.submit(request, self._receiver(number))
         except QueueFull as full:
             raise throttled(
@@ -125,10 +111,10 @@ class Job:
             raise bad_request(f"The request was refused: {error}.") from None
         except RuntimeError as error:  # EngineStopped, whose module needs torch
             raise unavailable(f"{error}.", "engine_stopped") from None
-        self._unfinished[request_id] = self._params.n
+        self._unfinished[request.request_id] = self._samples
 
     def _receiver(self, number: int) -> Callable[[Output], None]:
-        base = number * self._params.n
+        base = number * self._samples
 
         def receive(output: Output) -> None:  # on the engine's thread
             self._inbox.append((base + output.index, output))

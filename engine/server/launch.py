@@ -7,6 +7,7 @@ from functools import partial
 import torch
 
 from ...connector import CredentialFiles, KvterraceError, Model, Place, default_address, make_connector
+from ...connector.tracing import Tracer, make_tracer
 from ..config import EngineConfig
 from ..loop import ConnectorFactory, EngineLoop
 from ..model import LoadedModel, load_model
@@ -28,6 +29,7 @@ def launch(config: EngineConfig, report: Callable[[float, str], None], *, label:
     LaunchError for what the user can mend: files, memory, device, a store that refuses this model.
     """
     try:
+        tracer = make_tracer(config.otlp, "kvterrace-engine", instance=label, share=config.otlp_sample)
         device = find_device(config.device)
         loaded = load_model(
             config.model,
@@ -36,7 +38,7 @@ def launch(config: EngineConfig, report: Callable[[float, str], None], *, label:
             progress=lambda fraction, what: report(fraction * MODEL_SHARE, what if fraction < 1 else "model loaded"),
         )
         report(MODEL_SHARE, "allocating the KV pool")
-        engine = EngineLoop(loaded, config, _connector_factory(config, loaded, label, report))
+        engine = EngineLoop(loaded, config, _connector_factory(config, loaded, label, report, tracer), tracer=tracer)
     except (ValueError, OSError, MemoryError, RuntimeError, KvterraceError) as error:
         logger.debug("the launch failed", exc_info=True)
         text = str(error).strip() or type(error).__name__
@@ -57,7 +59,7 @@ def find_device(name: str) -> torch.device:
 
 
 def _connector_factory(
-    config: EngineConfig, loaded: LoadedModel, label: str, report: Callable[[float, str], None]
+    config: EngineConfig, loaded: LoadedModel, label: str, report: Callable[[float, str], None], tracer: Tracer
 ) -> ConnectorFactory | None:
     if config.kv_connector == "none":
         return None
@@ -65,6 +67,7 @@ def _connector_factory(
     place = Place(
         address=config.kv_address or default_address(),
         dram_bytes=config.kv_dram_bytes,
+        tracer=tracer,
         limits=limits,
         shown=CredentialFiles(config.kv_token_file, config.kv_tls_ca, config.kv_tls_cert, config.kv_tls_key),
     )

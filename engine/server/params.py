@@ -86,6 +86,7 @@ class CacheOptions(BaseModel):
     model_config = _STRICT
 
     retention: list[RetentionPart] = Field(default=[], max_length=MAX_RETENTIONS)
+    cache: bool = True  # false: nothing is reused and nothing is kept
 
 
 class Call(BaseModel):

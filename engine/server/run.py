@@ -182,9 +182,11 @@ def _handle_signals(stop: asyncio.Event) -> None:
 def _bind(host: str, port: int) -> socket.socket:
     try:
         family, kind, proto, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, kind, proto)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(where)
+        with contextlib.ExitStack() as unless_bound:
+            bound = unless_bound.enter_context(socket.socket(family, kind, proto))
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(where)
+            unless_bound.pop_all()
     except OSError as error:
         raise LaunchError(f"cannot listen on {host}:{port}: {error.strerror}") from None
     return bound

@@ -23,9 +23,15 @@ def event(data: object) -> bytes:
     return b"data: " + json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
 
 
-async def send_events(send: Send, parts: AsyncIterator[Sequence[bytes]], *, stall_s: float = STALL_S) -> None:
+async def send_events(
+    send: Send,
+    parts: AsyncIterator[Sequence[bytes]],
+    *,
+    headers: Sequence[tuple[bytes, bytes]] = (),
+    stall_s: float = STALL_S,
+) -> None:
     """Sends what `parts` yields as one 200 response; each send waits until the connection has room."""
-    await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+    await send({"type": "http.response.start", "status": 200, "headers": [*HEADERS, *headers]})
     try:
         async for part in parts:
             async with asyncio.timeout(stall_s):

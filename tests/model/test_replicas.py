@@ -1,5 +1,6 @@
 """Two replicas of the real model on one sidecar, all real processes: what each of them survives, and what it costs."""
 
+import asyncio
 import json
 import os
 import signal
@@ -15,6 +16,8 @@ import httpx
 import pytest
 from kvterrace.engine.demo.client import Answer, Replica
 from kvterrace.engine.demo.host import DemoOptions, Host
+from kvterrace.kvstore.service.admin import fetch_receipts
+from kvterrace.proto import kv_pb2 as pb
 
 pytestmark = pytest.mark.model
 
@@ -77,6 +80,31 @@ def test_the_other_replica_answers_the_same_from_blocks_it_never_computed(host: 
     assert second.tiers["dram"] == (second.prompt_tokens - 1) // BLOCK_TOKENS * BLOCK_TOKENS
     assert second.cached_tokens == second.tiers["dram"]
     assert sum(second.tiers.values()) == second.prompt_tokens
+
+
+def test_the_sidecar_heard_what_every_request_got(host: Host) -> None:
+    for _ in range(2):  # the second is all in HBM: the store is not asked about it
+        for replica in host.replicas.values():
+            ask(replica)
+    theirs = {
+        each["request_id"]: each
+        for replica in host.replicas.values()
+        for each in httpx.get(f"{replica.address}/admin/receipts", timeout=5, trust_env=False).json()["receipts"]
+    }
+    assert len(theirs) >= 4
+
+    def heard() -> bool:
+        asked = fetch_receipts(f"unix:{host.uds}", pb.ReceiptsRequest(), timeout_s=10)
+        ours = {each.request_id: each for each in asyncio.run(asked).receipts}
+        return all(
+            name in ours
+            and dict(ours[name].tokens) == each["tokens"]
+            and ours[name].miss.reason == each["miss_reason"]
+            and abs(ours[name].ttft_s - each["ttft_s"]) < 1e-3
+            for name, each in theirs.items()
+        )
+
+    eventually(heard, 5)
 
 
 def test_a_killed_and_restarted_sidecar_answers_the_same_from_its_disk(host: Host) -> None:

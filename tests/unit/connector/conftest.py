@@ -74,6 +74,10 @@ class FaultyClient:
         self.told.append(("served", receipt))
         await self._inner.served(receipt)
 
+    async def lookup(self, tokens: bytes):
+        await self._before("lookup")
+        return await self._inner.lookup(tokens)
+
     async def reserve(
         self, tokens: bytes, *, start: int, count: int, retention: Sequence[RetentionRange] = ()
     ) -> Reserved:
@@ -125,6 +129,7 @@ class FaultyClient:
 
     async def close(self) -> None:
         await self._inner.close()
+        self._inner._store.insight.stop()
 
     async def _before(self, verb: str) -> None:
         self.calls.append(verb)

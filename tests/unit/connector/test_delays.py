@@ -20,7 +20,7 @@ def computing(skip: int, wait: Wait) -> Acquired:
 def test_the_engine_is_told_and_gets_its_offer_later(rig, tokens, monkeypatch):
     asked: list[Wait | None] = []
 
-    async def answer(tokens, *, skip, deadline_s, wait):
+    async def answer(tokens, *, skip, deadline_s, wait, origin):
         asked.append(wait)
         if len(asked) < 3:
             return computing(skip, wait)
@@ -38,7 +38,7 @@ def test_the_engine_is_told_and_gets_its_offer_later(rig, tokens, monkeypatch):
 def test_a_store_that_hangs_while_a_request_waits_costs_one_deadline(make_rig, tokens, monkeypatch):
     rig = make_rig(acquire_deadline_s=0.2)
 
-    async def answer(tokens, *, skip, deadline_s, wait):
+    async def answer(tokens, *, skip, deadline_s, wait, origin):
         if wait.until:
             await asyncio.Event().wait()
         return computing(skip, wait)
@@ -54,7 +54,7 @@ def test_a_store_that_never_stops_saying_so_is_asked_plainly_in_the_end(make_rig
     rig = make_rig(compute_wait_s=0.2)
     asked: list[Wait | None] = []
 
-    async def answer(tokens, *, skip, deadline_s, wait):
+    async def answer(tokens, *, skip, deadline_s, wait, origin):
         asked.append(wait)
         await asyncio.sleep(0.02)
         return computing(skip, wait) if wait is not None else Acquired(0, skip, NO_SLOTS, {}, "never_seen")
@@ -69,7 +69,7 @@ def test_a_store_that_never_stops_saying_so_is_asked_plainly_in_the_end(make_rig
 def test_who_is_cancelled_while_waiting_or_running_is_abandoned(rig, tokens, monkeypatch):
     told: list[int] = []
 
-    async def answer(tokens, *, skip, deadline_s, wait):
+    async def answer(tokens, *, skip, deadline_s, wait, origin):
         await asyncio.sleep(0.01)
         return computing(skip, wait)
 

@@ -203,7 +203,7 @@ def test_tokens_by_tier_sum_to_what_was_loaded_nearest_first(rig, tokens, order,
 def test_trouble_below_is_told_from_a_decision(rig, tokens, monkeypatch, reason, kind):
     from kvterrace.kvstore.types import NO_SLOTS, Acquired
 
-    async def answer(tokens, *, skip, deadline_s, wait):
+    async def answer(tokens, *, skip, deadline_s, wait, origin):
         return Acquired(0, skip, NO_SLOTS, {}, reason)
 
     monkeypatch.setattr(rig.client, "acquire", answer)

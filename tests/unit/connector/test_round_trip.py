@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from kvterrace.connector import KvterraceError
-from kvterrace.connector.base import LoadDone, Offer, SaveDone
+from kvterrace.connector.base import LoadDone, Miss, Offer, SaveDone
 from kvterrace.connector.factory import Model, Place, make_connector, namespace_of
 from kvterrace.connector.local import check_pool
 
@@ -47,8 +47,8 @@ def test_a_longer_prompt_gets_the_common_prefix_and_the_reason_for_the_rest(rig,
     prompt = tokens(4 * B)
     rig.saved(prompt, range(4))
     other = prompt + tokens(3 * B, seed=1)
-    assert rig.fetch("a", other, 0, 7) == Offer("a", 4, {"dram": 4 * B}, "never_seen")
-    assert rig.fetch("b", tokens(3 * B, seed=2), 0, 3) == Offer("b", 0, {}, "never_seen")
+    assert rig.fetch("a", other, 0, 7) == Offer("a", 4, {"dram": 4 * B}, "never_seen", Miss("never_seen", 4 * B))
+    assert rig.fetch("b", tokens(3 * B, seed=2), 0, 3) == Offer("b", 0, {}, "never_seen", Miss("never_seen"))
     rig.connector.decline("a")
     rig.settle()
 

@@ -78,7 +78,8 @@ class FakeConnector:
     """A store in a dict. Bytes are copied when an event is delivered, not when it was asked for, so that a page
     reused too early is seen. Kinds of events in `withheld` wait for release(); `ok_blocks` cuts loads short and
     fills the rest with garbage. Blocks from ordinal `nvme_from` on come from NVMe; each block takes `block_s` to
-    compute. `prefetches` are those that stand, at most `max_prefetches`; hints go to `retained` and `observed`."""
+    compute. `prefetches` are those that stand, at most `max_prefetches`; hints go to `retained`, `observed` and
+    `receipts`. `miss` says more about the reason."""
 
     def __init__(self, on_event: Callable[[], None] = lambda: None):
         self.tensor = None
@@ -99,10 +100,14 @@ class FakeConnector:
         self.hbm_reports: list[tuple[list, bool]] = []
         self.takes_changes = False
         self.saves: list[tuple[int, int, tuple]] = []
+        self.receipts: list = []
+        self.origins: list = []
+        self.miss = None
         self._on_event = on_event
         self._cycles: dict[str, tuple[bytes, int, int]] = {}
 
-    def fetch(self, request_id, tokens, hbm_blocks, max_blocks):
+    def fetch(self, request_id, tokens, hbm_blocks, max_blocks, origin=None):
+        self.origins.append(origin)
         assert request_id not in self._cycles, "two cycles of one id"
         self.log.append(("fetch", request_id, hbm_blocks, max_blocks))
         assert request_id.rpartition("#")[0] not in self.prefetches, "a prefetch goes on beside its fetch"
@@ -115,7 +120,7 @@ class FakeConnector:
         def finish():
             if not found:
                 del self._cycles[request_id]  # an empty offer ends the cycle
-            return Offer(request_id, found, self._tiers(hbm_blocks, found), reason)
+            return Offer(request_id, found, self._tiers(hbm_blocks, found), reason, self.miss if reason else None)
 
         self._push("offer", finish, request_id)
 
@@ -172,6 +177,9 @@ class FakeConnector:
             self.takes_changes = True
             return True
         return False
+
+    def served(self, receipt):
+        self.receipts.append(receipt)
 
     def cancel(self, request_id):
         self.log.append(("cancel", request_id))
@@ -273,12 +281,14 @@ class Rig:
         )
         self._count = 0
 
-    def submit(self, prompt: Sequence[int], *, priority="interactive", name=None, retention=(), **params) -> Seen:
+    def submit(
+        self, prompt: Sequence[int], *, priority="interactive", name=None, retention=(), cache=True, **params
+    ) -> Seen:
         self._count += 1
         params = {"temperature": 0.0, "max_tokens": 8, "ignore_eos": True} | params
         seen = Seen()
         sampling = SamplingParams(**params)
-        request = Request(name or f"r{self._count}", tuple(prompt), sampling, priority, tuple(retention))
+        request = Request(name or f"r{self._count}", tuple(prompt), sampling, priority, tuple(retention), cache)
         self.core.validate(request)
         self.core.submit(request, seen)
         return seen

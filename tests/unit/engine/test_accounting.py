@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 from kvterrace.engine.prefills import Prefills
 from kvterrace.engine.receipt import saved_seconds, tokens_by_tier
+from kvterrace.engine.request import Receipt
 from kvterrace.engine.server.usage import usage_object
 
 pytestmark = pytest.mark.unit
@@ -98,7 +99,7 @@ def test_without_a_store_nothing_is_saved_or_lost(rig, prompt):
 def test_usage_adds_prompts_up_and_says_null_for_what_is_not_known():
     def receipt(saved_s):
         tokens = {"hbm": 0, "dram": 4, "nvme": 2, "peer": 0, "computed": 1}
-        return SimpleNamespace(tokens=tokens, miss_reason="", queue_wait_s=0.0, cache_wait_s=0.0, saved_s=saved_s)
+        return Receipt(7, tokens, None, 0.0, 0.0, saved_s)
 
     def saved(*receipts):
         return usage_object(7, 1, receipts)["kvterrace"]["saved_s"]
@@ -114,7 +115,8 @@ def test_the_stores_reason_reaches_the_receipt_and_the_counters(rig, store, prom
     connector.reason = reason
     engine = rig(connector=connector)
     assert engine.one(prompt(1, 33), max_tokens=1).receipt.miss_reason == reason
-    assert engine.core.stats.miss_reasons == {reason: 32}
+    assert engine.core.stats.missed_tokens == {reason: 32}
+    assert engine.core.stats.misses == {reason: 1}
 
 
 # --- observations

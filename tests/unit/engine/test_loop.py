@@ -187,10 +187,11 @@ def test_the_queue_is_bounded_and_says_when_to_come_back(start, prompt):
     with pytest.raises(QueueFull) as full:
         ask(loop, prompt(9, 5), "over")
     assert 1 <= full.value.retry_after_s <= 60
-    assert (loop.stats().queued, loop.stats().rejected) == (3, 1)
+    assert (loop.stats().queued, loop.stats().queued_tokens, loop.stats().rejected) == (3, 15, 1)
     gate.set()
     assert all(waiter.reason == "length" for waiter in waiters)
     assert ask(loop, prompt(9, 5), "over").reason == "length"
+    assert (loop.stats().queued, loop.stats().queued_tokens) == (0, 0)
 
 
 def test_cancel_from_another_thread_ends_the_request_at_once(start, prompt):

@@ -182,7 +182,8 @@ def test_numbers_add_up(rig, store, prompt):
     stats = engine.core.snapshot()
     assert sum(stats.prompt_tokens.values()) == 120 == sum(s.receipt.prompt_tokens for s in seen)
     assert stats.generated_tokens == 9 * 6
-    assert stats.ttft.count == stats.e2e.count == stats.finished["length"] == 9
+    assert stats.e2e.count == stats.tpot.count == stats.finished["length"] == 9
+    assert stats.ttft_hit.count + stats.ttft_miss.count == stats.requests
     assert stats.itl.count == 9 * 5
     assert stats.queue_wait.count == stats.requests == 6
     fed = sum(count for step in engine.model.chunks for _, _, count in step)

@@ -8,7 +8,9 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
-from kvterrace.connector.base import ConnectorStatus
+from kvterrace.connector.base import ConnectorStatus, Miss
+from kvterrace.engine.forecast import Forecast
+from kvterrace.engine.receipts import Receipts
 from kvterrace.engine.request import Output, Receipt, Request
 from kvterrace.engine.server.app import make_app
 from kvterrace.engine.server.backend import Backend
@@ -29,10 +31,16 @@ class FakeTokenizer:
     def token_bytes(self, token_id):
         return chr(token_id).encode()
 
-    def apply_chat(self, messages):
+    def token_text(self, token_id):
+        return chr(token_id)
+
+    def written(self, ids):
+        return "".join(map(chr, ids))
+
+    def apply_chat(self, messages, *, add_generation_prompt=True):
         if messages[0]["role"] == "assistant":
             raise ValueError("conversations begin with the user")
-        return "".join(f"<{m['role']}>{m['content']}" for m in messages)
+        return "".join(f"<{m['role']}>{m['content']}" for m in messages) + ("" if add_generation_prompt else "|")
 
 
 class FakeEngine:
@@ -41,6 +49,10 @@ class FakeEngine:
     def __init__(self):
         self.alive = True
         self.max_prompt_tokens = 2_500
+        self.block_tokens = 16
+        self.receipts = Receipts(4)
+        self.forecast: Forecast | None = None
+        self.asked: list[list[int]] = []
         self.connector = SimpleNamespace(status=lambda: ConnectorStatus("sidecar", connected=True))
         self.refuse: Exception | None = None
         self.accept = 10**9
@@ -70,6 +82,10 @@ class FakeEngine:
     def stats(self):
         return self.counted
 
+    def why(self, prompt_ids):
+        self.asked.append(list(prompt_ids))
+        return self.forecast
+
     def clear_hbm(self):
         return 7
 
@@ -77,7 +93,8 @@ class FakeEngine:
 def receipt(request: Request, hbm=2, dram=3) -> Receipt:
     count = len(request.prompt_ids)
     tokens = {"hbm": hbm, "dram": dram, "nvme": 0, "peer": 0, "computed": count - hbm - dram}
-    return Receipt(count, tokens, "never_seen", 0.25, 0.125, 0.5)
+    miss = Miss("never_seen", 5)
+    return Receipt(count, tokens, miss, 0.25, 0.125, 0.5, request.request_id, 0.75, 0.0625, 1e9)
 
 
 def hello(request: Request) -> list[Output]:

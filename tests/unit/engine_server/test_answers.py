@@ -8,9 +8,12 @@ pytestmark = pytest.mark.unit
 RECEIPT = {
     "tokens": {"hbm": 2, "dram": 3, "nvme": 0, "peer": 0, "computed": 6},
     "miss_reason": "never_seen",
+    "miss": {"reason": "never_seen", "token": 5, "tier": "", "gone_s": 0.0, "kept_s": 0.0, "fields": []},
     "queue_wait_s": 0.25,
     "cache_wait_s": 0.125,
     "saved_s": 0.5,
+    "ttft_s": 0.75,
+    "computed_s": 0.0625,
 }
 USAGE = {
     "prompt_tokens": 11,  # "<user>hello"
@@ -19,6 +22,13 @@ USAGE = {
     "prompt_tokens_details": {"cached_tokens": 5},
     "kvterrace": RECEIPT,
 }
+
+
+def usage_of(body):
+    """Without the id, which is the answer's."""
+    usage = body["usage"]
+    assert usage["kvterrace"].pop("request_id") == body["id"]
+    return usage
 
 
 async def test_a_whole_chat(chat):
@@ -31,7 +41,8 @@ async def test_a_whole_chat(chat):
     assert body["system_fingerprint"] == "kvt-000102030405"
     message = {"role": "assistant", "content": "Hi0", "refusal": None}
     assert body["choices"] == [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}]
-    assert body["usage"] == USAGE
+    assert response.headers["x-request-id"] == body["id"]
+    assert usage_of(body) == USAGE
 
 
 async def test_a_streamed_chat(chat, read_events):
@@ -51,10 +62,10 @@ async def test_a_streamed_chat(chat, read_events):
 async def test_streamed_usage_comes_last_and_equals_the_whole_answers(chat, complete, read_events):
     events = read_events((await chat(stream=True, stream_options={"include_usage": True})).text)
     assert events[-1]["choices"] == []
-    assert events[-1]["usage"] == USAGE
+    assert usage_of(events[-1]) == USAGE
     assert all(event["usage"] is None for event in events[:-1])
     events = read_events((await complete(stream=True, stream_options={"include_usage": True})).text)
-    assert events[-1]["usage"] == (await complete()).json()["usage"]
+    assert usage_of(events[-1]) == usage_of((await complete()).json())
     assert sum(events[-1]["usage"]["kvterrace"]["tokens"].values()) == events[-1]["usage"]["prompt_tokens"]
 
 
@@ -63,7 +74,7 @@ async def test_n_samples_are_n_choices_with_one_receipt(chat, read_events):
     assert [choice["index"] for choice in body["choices"]] == [0, 1, 2]
     assert [choice["message"]["content"] for choice in body["choices"]] == ["Hi0", "Hi1", "Hi2"]
     assert body["usage"]["completion_tokens"] == 12
-    assert body["usage"]["kvterrace"] == RECEIPT
+    assert usage_of(body)["kvterrace"] == RECEIPT
     texts = {0: "", 1: "", 2: ""}
     ends = []
     for event in read_events((await chat(n=3, stream=True)).text):

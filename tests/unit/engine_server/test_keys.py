@@ -244,10 +244,12 @@ def test_the_flags_of_the_command_line_arrive(monkeypatch):
     monkeypatch.setattr(cli, "_run", lambda settings, *_, **__: given.update(settings))
     names = ("api-keys", "tls-cert", "tls-key", "tls-ca")
     flags = [word for name in names for word in (f"--{name}", f"/{name}")]
-    done = CliRunner().invoke(app, ["m", *flags, "--insecure-listen"])
+    told = ["--slo-ttft", "0.5", "--slo-itl", "0.05", "--receipts", "9"]
+    done = CliRunner().invoke(app, ["engine", "m", *flags, "--insecure-listen", *told])
     assert done.exit_code == 0, done.output
     paths = {name.replace("-", "_"): Path(f"/{name}") for name in names}
-    assert given == {"model": Path("m"), **paths, "insecure_listen": True}
+    numbers = {"slo_ttft_s": 0.5, "slo_itl_s": 0.05, "receipts": 9}
+    assert given == {"model": Path("m"), **paths, "insecure_listen": True, **numbers}
 
 
 def start(host: str, **options: object) -> str:

@@ -158,13 +158,15 @@ async def test_prompt_tokens_are_told_by_tier(http, engine):
 
 async def test_histograms_are_cumulative(http, engine):
     for seconds in (0.0001, 0.02, 0.02, 1_000):
-        engine.counted.ttft.observe(seconds)
+        engine.counted.ttft_miss.observe(seconds)
     after = samples((await http.get("/metrics")).text)
     name = "kvterrace_engine_ttft_seconds"
-    assert after[name + "_bucket", (("le", "0.01"),)] == 1
-    assert after[name + "_bucket", (("le", "0.025"),)] == 3
-    assert after[name + "_bucket", (("le", "300.0"),)] == 3
-    assert after[name + "_bucket", (("le", "+Inf"),)] == after[name + "_count", ()] == 4
+    miss = ("cache", "miss")
+    assert after[name + "_bucket", (miss, ("le", "0.01"))] == 1
+    assert after[name + "_bucket", (miss, ("le", "0.025"))] == 3
+    assert after[name + "_bucket", (miss, ("le", "300.0"))] == 3
+    assert after[name + "_bucket", (miss, ("le", "+Inf"))] == after[name + "_count", (miss,)] == 4
+    assert after[name + "_count", (("cache", "hit"),)] == 0
 
 
 async def test_responses_are_counted_by_route_with_bounded_labels(http, chat):
