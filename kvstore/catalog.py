@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from ..proto import DEFAULT_RETENTION
 from ..proto.record import record_bytes
-from ..radix import HASH_BYTES, TOKEN_BYTES, EvictionPolicy, Match, PrefixIndex
+from ..radix import HASH_BYTES, TOKEN_BYTES, EvictionPolicy, Match, PrefixIndex, Removals
+from .ghosts import Ghosts, seed_of, traces
+from .stats import Counters
 from .tenants.share import Share
 from .tiers.nvme.types import Inventory
 from .watch import Watcher, Watchers
@@ -35,6 +37,8 @@ class Catalog:
         tier: str = "nvme",
         watchers: Watchers | None = None,
         share: Share | None = None,
+        ghosts: Ghosts | None = None,
+        counters: Counters | None = None,
     ) -> None:
         self.fingerprint = fingerprint
         self.share = share
@@ -47,6 +51,9 @@ class Catalog:
         self.index = PrefixIndex(
             fingerprint, block_tokens=block_tokens, policy=policy, hash_name=hash_name, clock=clock
         )
+        self.index.column("trace", np.uint64, 0)
+        self._ghosts = Ghosts(1) if ghosts is None else ghosts
+        self._counters = Counters() if counters is None else counters
         self._tier = tier
         self._watchers = Watchers() if watchers is None else watchers
         self._key_bytes = HASH_BYTES[hash_name]
@@ -74,6 +81,10 @@ class Catalog:
         above = self.index.parent(block)
         return self.fingerprint if above is None else self.keys(np.array([above], dtype=np.int32))[0]
 
+    def trace(self, match: Match) -> int:
+        """What ghosts call the last block of a match; the namespace's own where there is none."""
+        return int(self.index.col("trace")[match.last]) if len(match) else seed_of(self.fingerprint)
+
     def tokens_at(self, tokens: bytes, ordinal: int) -> bytes:
         """The packed tokens of block `ordinal` of a prompt."""
         return tokens[ordinal * self.block_token_bytes : (ordinal + 1) * self.block_token_bytes]
@@ -84,7 +95,12 @@ class Catalog:
         done = self.index.insert(tokens, np.zeros(len(keys), dtype=np.int64), skip=first)
         fresh = done.blocks[done.existing :]
         self._write_keys(fresh, b"".join(keys[done.existing - first :]))
+        if len(fresh):
+            above = self.trace(Match(done.blocks[: done.existing], done.existing * self.block_tokens))
+            names = traces(above, tokens, self.block_token_bytes, done.existing, len(done.blocks))
+            self.index.col("trace")[fresh] = np.array(names, dtype=np.uint64)
         self._hold(len(fresh))
+        self._counters.came_bytes[self._tier] += len(fresh) * self.unit_bytes
         if self._watchers.present and len(fresh):
             self._tell(done.blocks, done.existing, tokens)
         return fresh
@@ -100,9 +116,10 @@ class Catalog:
         own = tokens[first * self.block_token_bytes : len(path) * self.block_token_bytes]
         self._watchers.stored(self._tier, self.fingerprint, first, self.keys(path[first:]), parent, own)
 
-    def drop(self, block: int) -> list[bytes]:
-        """A block is lost to the tier; its key and those of all below it, which nothing can reach any more."""
-        return self._gone(self.index.remove(block).blocks)
+    def drop(self, block: int, reason: str) -> list[bytes]:
+        """A block is lost to the tier, "evicted", "corrupt" or "cleared"; its key and those of all below it, which
+        nothing can reach any more."""
+        return self._gone(self.index.remove(block), reason)
 
     def has(self, block: int, key: bytes) -> bool:
         """Whether the number still means the block of that key."""
@@ -114,12 +131,18 @@ class Catalog:
         for block in self.index.match(tokens).blocks[first:][::-1].tolist():
             if not self.index.is_tip(block) or self.index.leases(block):
                 break
-            keys += self.drop(block)
+            keys += self._gone(self.index.remove(block))
         return keys
 
     def evict(self, count: int) -> list[bytes]:
         """Up to `count` blocks in the policy's order; their keys."""
-        return self._gone(self.index.evict(count).blocks)
+        return self._gone(self.index.evict(count), "evicted")
+
+    def clear_prefix(self, tokens: bytes) -> list[bytes]:
+        """Forget the last full block of these packed tokens and all that hangs below it; their keys."""
+        full = len(tokens) // self.block_token_bytes
+        match = self.index.match(tokens)
+        return self.drop(match.last, "cleared") if full and len(match) == full else []
 
     def belong_to(self, share: Share) -> None:
         """To a tenant, from now on; it was nobody's."""
@@ -131,9 +154,13 @@ class Catalog:
         if self.share is not None:
             self.share.used += count * self.unit_bytes
 
-    def _gone(self, blocks: NDArray[np.int32]) -> list[bytes]:
-        keys = self.keys(blocks)
+    def _gone(self, removed: Removals, reason: str = "") -> list[bytes]:
+        """Keys of what has left. reason: "" = it has only moved up."""
+        keys = self.keys(removed.blocks)
+        if reason:
+            self._remember(removed, reason)
         self._hold(-len(keys))
+        self._counters.left_bytes[self._tier] += len(keys) * self.unit_bytes
         if self._watchers.present:
             self._watchers.removed(self._tier, self.fingerprint, keys)
         return keys
@@ -142,11 +169,17 @@ class Catalog:
         """Forget everything, leased or not; how many blocks it were."""
         count = len(self.index)
         self._hold(-count)
+        self._counters.left_bytes[self._tier] += count * self.unit_bytes
         if self._watchers.present:
             self._watchers.cleared(self._tier, self.fingerprint)
         for block in [block for block in self.index.iterate() if self.index.depth(block) == 0]:
-            self.index.remove(block)
+            self._remember(self.index.remove(block), "cleared")
         return count
+
+    def _remember(self, removed: Removals, reason: str) -> None:
+        kept_s = self.index.now() - removed.inserted_at
+        self._ghosts.add(self.index.col("trace")[removed.blocks], reason, self._tier, kept_s)
+        self._counters.left(self._tier, kept_s, removed.hits > 0)
 
     def load(self, found: Inventory, wall_s: float) -> list[bytes]:
         """Take in what the tier had at start, oldest first; keys of blocks that hang in the air, to be dropped. What

@@ -30,6 +30,7 @@ from .settings.remote import RemoteSettings
 from .settings.security import SecuritySettings
 from .settings.store import ListenSettings, StoreSettings
 from .settings.tenants import TenantSettings
+from .settings.tracing import TracingSettings
 
 ENV_PREFIX = "KVTERRACE_"
 # Variables of other kvterrace programs: theirs to check, not ours to refuse.
@@ -46,6 +47,7 @@ class ServeConfig(  # pyright: ignore[reportIncompatibleVariableOverride]  # of 
     SecuritySettings,
     StoreSettings,
     TenantSettings,
+    TracingSettings,
     ListenSettings,
     BaseSettings,
 ):

@@ -18,6 +18,7 @@ from ..proto import RetentionRange
 from ..radix import Match
 from .catalog import Catalog
 from .depot_room import DepotRoom
+from .ghosts import Ghosts
 from .placement.cost import IoCost
 from .placement.policies import MakePolicy
 from .residents import Residents
@@ -40,6 +41,11 @@ class LowerTier(Tier, Protocol):
 
     async def clear(self, fingerprint: bytes | None) -> int:
         """Forget one namespace's blocks, or all, for good: also after a restart."""
+        ...
+
+    async def forget(self, fingerprint: bytes, keys: Sequence[bytes]) -> None:
+        """Drop these blocks of a namespace for good: also after a restart. What of it is being written will not become
+        visible."""
         ...
 
     def refuses(self, fingerprint: bytes) -> str:
@@ -69,8 +75,10 @@ class Depot:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         tenants: Tenants | None = None,
+        ghosts: Ghosts | None = None,
     ) -> None:
         self.tier = tier
+        self._ghosts = ghosts
         self._tenants = tenants
         self._policy = policy
         self._block_cost = block_cost
@@ -186,10 +194,10 @@ class Depot:
         self._counters.written_bytes[self.name] += measured.size_bytes
         return answers
 
-    async def forget(self, catalog: Catalog, block: int, key: bytes) -> None:
-        """A block turned out to be lost or corrupt: it leaves with all below it, unless it has left already."""
+    async def forget(self, catalog: Catalog, block: int, key: bytes, reason: str) -> None:
+        """A block turned out to be lost ("evicted") or "corrupt": it leaves with all below it, unless it has left."""
         if catalog.has(block, key):
-            keys = catalog.drop(block)
+            keys = catalog.drop(block, reason)
             self._counters.tier_evictions[self.name] += len(keys)
             await self.tier.drop(keys)
 
@@ -206,6 +214,14 @@ class Depot:
         await self.tier.clear(fingerprint)
         return cleared
 
+    async def clear_prefixes(self, fingerprint: bytes, prefixes: Sequence[bytes]) -> None:
+        """Forget the last full block of each of these prefixes and all below it, for good. What of the namespace is
+        being written will not become visible."""
+        self._cleared += 1
+        catalog = self.of(fingerprint)
+        keys = [key for prefix in prefixes for key in catalog.clear_prefix(prefix)] if catalog is not None else []
+        await self.tier.forget(fingerprint, keys)
+
     def _catalog(self, fingerprint: bytes, hash_name: str, block_tokens: int, block_bytes: int) -> Catalog:
         known = self._catalogs.get(fingerprint)
         if known is None:
@@ -220,6 +236,8 @@ class Depot:
                 tier=self.name,
                 watchers=self._watchers,
                 share=owner.nvme if owner is not None else None,
+                ghosts=self._ghosts,
+                counters=self._counters,
             )
         return known
 

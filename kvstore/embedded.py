@@ -9,7 +9,7 @@ from ..proto import Namespace, RetentionRange
 from .arena import ArenaView
 from .session import Session
 from .store import Store
-from .types import NO_SLOTS, Acquired, HbmChange, Origin, Receipt, Reserved, Wait
+from .types import NO_SLOTS, Acquired, HbmChange, Lookup, Miss, Origin, Receipt, Reserved, Wait
 
 
 class EmbeddedClient:
@@ -39,7 +39,8 @@ class EmbeddedClient:
     ) -> Acquired:
         session = self._live
         if session is None:
-            return Acquired(0, skip, NO_SLOTS, {}, "disconnected")
+            miss = Miss("disconnected", skip * self.namespace.layout.block_tokens)
+            return Acquired(0, skip, NO_SLOTS, {}, "disconnected", miss=miss)
         return await session.acquire(tokens, skip=skip, deadline_s=deadline_s, wait=wait, origin=origin)
 
     async def abandon(self, ticket: int) -> None:
@@ -98,6 +99,10 @@ class EmbeddedClient:
         session = self._live
         if session is not None:
             session.served(receipt)
+
+    async def lookup(self, tokens: bytes) -> Lookup | None:
+        session = self._live
+        return session.lookup(tokens) if session is not None else None
 
     async def close(self) -> None:
         if self._session is not None:

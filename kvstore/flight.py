@@ -9,6 +9,7 @@ from .lease import WriteLease
 from .residents import Residents
 from .source import Source
 from .tiers import Got
+from .tracing import Span, current
 
 
 class Stage(Enum):
@@ -35,6 +36,7 @@ class Flight:
     answers: what the tier has said.
     pin: while someone waits, once it has landed.
     reason: why it fell short, once ended; "" = all landed.
+    span: what it was launched for.
     """
 
     space: Residents
@@ -53,3 +55,4 @@ class Flight:
     pin: Pin | None = None
     reason: str = ""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    span: Span = field(default_factory=current)

@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 from .computing import Mark
 from .elsewhere import Elsewhere, Holder
 from .residents import Residents
+from .traced import as_part
 
 LONG_S = 0.2  # of computing; less is not worth telling the cluster
 ASK_S = 1.0  # how long another node may think before it says again how far it is
@@ -68,6 +69,7 @@ class Following:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
+    @as_part("directory")
     async def find(
         self,
         elsewhere: Elsewhere,

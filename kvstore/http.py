@@ -1,24 +1,30 @@
-"""The operators' HTTP of one sidecar: /health, /ready, /metrics, /status.json. Read-only, on the store's own loop.
+"""The operators' HTTP of one sidecar: /health, /ready, /metrics, /status.json, and the dashboard. On the store's own
+loop.
 
 Off unless an address is given. Who may see what is the edge's business, security/http.py.
 """
 
 import asyncio
 import contextlib
+import importlib.util
+import logging
 import socket
 from collections.abc import Callable, Generator, Mapping
+from typing import Any
 
 import uvicorn
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, HTTPException, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from .errors import KvterraceError
 from .options import split_host_port
-from .security.http import TRUSTED, CertifiedProtocol, HttpEdge
+from .security.http import CALLER, TRUSTED, CertifiedProtocol, HttpEdge
+from .security.identity import LOCAL
 from .security.setup import Security
 
 STOP_S = 2.0
 MAX_CONNECTIONS = 256
+MAX_WS_BYTES = 64 << 10  # of a message from a browser: a click
 
 
 def make_app(
@@ -44,14 +50,22 @@ def make_app(
         return {"status": said, **(detail() if request.scope.get(TRUSTED) else {})}
 
     @app.get("/metrics")
-    async def metrics() -> Response:  # pyright: ignore[reportUnusedFunction]
+    async def metrics(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
+        _refuse_a_tenants(request)
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/status.json")
-    async def status() -> Response:  # pyright: ignore[reportUnusedFunction]
+    async def status(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
+        _refuse_a_tenants(request)
         return Response(status_json(), media_type="application/json")
 
     return app
+
+
+def _refuse_a_tenants(request: Request) -> None:
+    """Counts of all tenants are not for one of them, who could tell from them what the others ask for."""
+    if request.scope.get(CALLER, LOCAL).tenant:
+        raise HTTPException(403, "this tells of all tenants; an identity with a tenant may not read it")
 
 
 class HttpServer:
@@ -63,6 +77,10 @@ class HttpServer:
         config = uvicorn.Config(
             HttpEdge(app, security.guard),
             http=CertifiedProtocol,
+            ws=_websockets(),
+            ws_max_size=MAX_WS_BYTES,
+            ws_max_queue=8,
+            ws_per_message_deflate=False,  # it would be the store's loop that compresses
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -71,6 +89,7 @@ class HttpServer:
             proxy_headers=False,  # nobody may say from where they come
         )
         config.load()
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # a line for each socket, with what is in its URL
         # A certificate is asked for, and verified; who has none may still show a token, or only ask for /health.
         config.ssl = security.tls.context(optional=True) if security.tls is not None else None
         self._scheme = "http" if security.tls is None else "https"
@@ -112,13 +131,25 @@ class _QuietServer(uvicorn.Server):
         yield
 
 
+def _websockets() -> Any:
+    """uvicorn's protocol for them, with the names in certificates; "none" without the library, which comes with the
+    dashboard."""
+    if importlib.util.find_spec("websockets") is None:
+        return "none"
+    from .security.websockets import CertifiedWebSocket  # noqa: PLC0415
+
+    return CertifiedWebSocket
+
+
 def _bind(address: str) -> socket.socket:
     host, port = split_host_port(address)
     try:
         family, kind, proto, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family, kind, proto)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(where)
+        with contextlib.ExitStack() as unless_bound:
+            bound = unless_bound.enter_context(socket.socket(family, kind, proto))
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(where)
+            unless_bound.pop_all()
     except OSError as error:
         raise KvterraceError(f"cannot listen for HTTP on {address}: {error.strerror}") from None
     return bound

@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from .inflight_metrics import inflight_metrics
+from .insight import Insight
+from .insight.metrics import InsightCollector
+from .spread import Spread
 from .stats import NamespaceStats, StoreStats, TierStats
 from .tenants.metrics import TenantCollector
 from .tiers.codec import CodecStats
@@ -48,6 +51,8 @@ _LABELLED: tuple[tuple[str, str, str, Callable[[StoreStats], Mapping[str, int]]]
     ),
     ("tier_read_bytes", "tier", "Payload read from that tier.", lambda stats: stats.counters.read_bytes),
     ("tier_written_bytes", "tier", "Payload written to that tier.", lambda stats: stats.counters.written_bytes),
+    ("tier_came_bytes", "tier", "Of blocks that became available in that tier.", lambda s: s.counters.came_bytes),
+    ("tier_left_bytes", "tier", "Of blocks that left that tier.", lambda stats: stats.counters.left_bytes),
 )
 _PLAIN: tuple[tuple[str, str, Callable[[StoreStats], float]], ...] = (
     ("committed_blocks", "Blocks made visible.", lambda stats: stats.counters.committed_blocks),
@@ -91,6 +96,24 @@ _DEVICE_COUNTERS: tuple[tuple[str, str, Callable[[DeviceStats], float]], ...] = 
         "Records dropped, since they are in clear and should not be.",
         lambda device: device.clear_dropped_blocks,
     ),
+)
+_HISTOGRAMS: tuple[tuple[str, tuple[str, str], str, Callable[[StoreStats], Mapping[tuple[str, str], Spread]]], ...] = (
+    (
+        "tier_transfer_seconds",
+        ("tier", "direction"),
+        "Of a batch of blocks read from or written to that tier, from its beginning to its end.",
+        lambda stats: stats.latencies,
+    ),
+    (
+        "residence_seconds",
+        ("tier", "use"),
+        "How long blocks that left had been in that tier; by whether a request had used them there.",
+        lambda stats: stats.counters.residence,
+    ),
+)
+_BACKLOG: tuple[tuple[str, str, Callable[[StoreStats], float]], ...] = (
+    ("backlog_slots", "Slots that engines reserved and have not committed.", lambda stats: stats.backlog_slots),
+    ("backlog_limit_slots", "How many may be; beyond, saves are dropped.", lambda stats: stats.backlog_limit_slots),
 )
 _CODEC: tuple[tuple[str, str, _Family, Callable[[CodecStats], float]], ...] = (
     ("codec_enabled", "1 while blocks are compressed.", GaugeMetricFamily, lambda codec: codec.enabled),
@@ -139,6 +162,13 @@ class StoreCollector(Collector):
             for tier in stats.tiers:
                 gauge.add_metric([tier.name], size(tier))
             yield gauge
+        for name, text, number in _BACKLOG:
+            yield GaugeMetricFamily(PREFIX + name, text, value=number(stats))
+        for name, labels, text, spreads in _HISTOGRAMS:
+            histogram = HistogramMetricFamily(PREFIX + name, text, labels=labels)
+            for values, spread in spreads(stats).items():
+                histogram.add_metric(values, list(spread.buckets()), spread.sum)
+            yield histogram
         yield from _of_devices(stats)
         yield from _of_namespaces(stats)
         yield from inflight_metrics(stats.counters)
@@ -175,9 +205,11 @@ def _of_namespaces(stats: StoreStats) -> Iterator[Metric]:
             yield metric
 
 
-def make_registry(stats: Callable[[], StoreStats]) -> CollectorRegistry:
-    """A registry of its own, with one StoreCollector; no process-wide default is touched."""
+def make_registry(stats: Callable[[], StoreStats], insight: Insight | None = None) -> CollectorRegistry:
+    """A registry of its own, of one store; no process-wide default is touched."""
     registry = CollectorRegistry()
     registry.register(StoreCollector(stats))
     registry.register(TenantCollector(lambda: stats().tenants))
+    if insight is not None:
+        registry.register(InsightCollector(insight))
     return registry

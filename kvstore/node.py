@@ -84,6 +84,7 @@ async def in_cluster(
         cluster.on_members(lambda members: store.stock.replicas.keep(_staying(members)))
         fetching = servicer.fetching = Fetching(store, tickets, member.bulk)
         fetching.progress = store.progress
+        fetching.tracer = store.tracer
         await cluster.start()
         unwatch = store.watch(cluster.watcher)
         store.join(cluster)

@@ -82,6 +82,10 @@ def _of_peers(node: Node) -> Iterator[Metric]:
         ["field"],
         _one(lent.refused),
     )
+    up = GaugeMetricFamily(prefix + "up", "1 while that node is asked: its breaker is closed.", labels=["node"])
+    for name, state in node.peers.states().items():
+        up.add_metric([name], not state)
+    yield up
     for name, text, number in _BULK:
         yield CounterMetricFamily(prefix + name, text, value=number(node.bulk))
     yield GaugeMetricFamily(prefix + "in_flight_bytes", "Being fetched.", value=node.peers.in_flight_bytes)

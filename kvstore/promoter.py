@@ -207,7 +207,8 @@ class Promoter:
 
     async def _fly(self, flight: Flight) -> None:
         try:
-            answers = await flight.source.get(_wanted(flight), deadline_s=READ_DEADLINE_S)
+            with flight.span.child(flight.source.name, blocks=len(flight.keys)):
+                answers = await flight.source.get(_wanted(flight), deadline_s=READ_DEADLINE_S)
         except Exception:
             log.exception("the %s tier failed in a way it should not", flight.source.name)
             answers: list[Got] = [Failed("error")] * len(flight.keys)

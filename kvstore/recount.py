@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from .residents import Residents
-from .session import Backlog, Session
+from .session import Session
+from .shared import Backlog
 from .slabs import SlabPool
 
 

@@ -15,7 +15,7 @@ from ..proto import Namespace, RetentionRange
 from ..radix import TOKEN_BYTES, Match, PrefixIndex, Removals
 from .arena import Arena
 from .computing import Computing
-from .ghosts import Ghosts, traces
+from .ghosts import Ghosts, seed_of, traces
 from .lease import ReadLease, WriteLease
 from .placement.cost import CostModel
 from .placement.policies import MakePolicy
@@ -90,7 +90,7 @@ class Residents:
         self._counters = counters
         self._watchers = Watchers() if watchers is None else watchers
         self._pending: dict[int, int] = {}  # trace -> write leases that have such a block
-        self._seed = int.from_bytes(self.fingerprint[:8], "little")
+        self._seed = seed_of(self.fingerprint)
 
     @property
     def block_token_bytes(self) -> int:
@@ -121,16 +121,13 @@ class Residents:
         """Blocks that may not be evicted now, orphans included."""
         return len(self.index) - self.index.evictable + self.index.orphans
 
-    def explain(self, tokens: bytes, match: Match, *, beyond: int = 0) -> str:
-        """Why the first full block behind `match` and `beyond` more (that are in a lower tier) is not here; "" when
-        there is none. Hashes beyond + 1 blocks."""
-        found = len(match) + beyond
-        if found >= len(tokens) // self.block_token_bytes:
-            return ""
-        trace = self.names_of(tokens, match, found + 1)[-1]
-        if trace in self._pending:
-            return "not_committed"
-        return self._ghosts.reason(trace) or "never_seen"
+    def awaits(self, trace: int) -> bool:
+        """Whether somebody is writing a block of that name now."""
+        return trace in self._pending
+
+    def trace(self, match: Match) -> int:
+        """What ghosts call the last block of a match; the namespace's own where there is none."""
+        return int(self.index.col("trace")[match.last]) if len(match) else self._seed
 
     def read(self, lease_id: int, match: Match, skip: int) -> Slots:
         """Lease all of a match that is longer than `skip`; where its blocks from `skip` on lie."""
@@ -196,7 +193,7 @@ class Residents:
 
     def names_of(self, tokens: bytes, match: Match, end: int) -> list[int]:
         """What ghosts call the blocks between a match and ordinal `end`."""
-        return traces(self._trace(match), tokens, self.block_token_bytes, len(match), end)
+        return traces(self.trace(match), tokens, self.block_token_bytes, len(match), end)
 
     def slots_of(self, lease: WriteLease) -> Slots:
         """Where to write."""
@@ -217,6 +214,7 @@ class Residents:
         self.index.col("live")[fresh] = True
         retain(self.index, done.blocks, lease.retention)
         self._counters.duplicate_blocks += taken
+        self._counters.came_bytes["dram"] += len(fresh) * self.size_class.slot_bytes
         self._end_write(lease, lease.slots[:taken])
         if len(self.computing):
             self.computing.committed(lease.traces)
@@ -296,6 +294,20 @@ class Residents:
             self._retire(self.index.remove(block), "cleared")
         return count
 
+    def clear_prefix(self, tokens: bytes) -> int:
+        """As clear, of the last full block of these packed tokens and all that hangs below it."""
+        prefix = tokens[: len(tokens) // self.block_token_bytes * self.block_token_bytes]
+        if not prefix:
+            return 0
+        for lease in self.writes.values():
+            lease.void = lease.void or lease.tokens.startswith(prefix)
+        match = self.index.match(prefix)
+        if len(match) * self.block_token_bytes < len(prefix):
+            return 0
+        removed = self.index.remove(match.last)
+        self._retire(removed, "cleared")
+        return len(removed)
+
     def live(self) -> NDArray[np.int32]:
         """Numbers of the blocks in the index. One pass over a column."""
         return np.flatnonzero(self.index.col("live")).astype(np.int32)
@@ -312,9 +324,6 @@ class Residents:
         blocks = paths | set(self.live().tolist())
         held = self.index.values(np.array(sorted(blocks), dtype=np.int32)).tolist()
         return [*held, *(slot for lease in self.writes.values() for slot in lease.slots.tolist())]
-
-    def _trace(self, match: Match) -> int:
-        return int(self.index.col("trace")[match.last]) if len(match) else self._seed
 
     def _refs(self, slots: Pages, checksums: NDArray[np.uint64]) -> Slots:
         return Slots(slots, self._arena.generations[slots], checksums)
@@ -347,7 +356,10 @@ class Residents:
         gone = self.index.col("trace")[blocks]
         if self._watchers.present:
             self._watchers.removed("dram", self.fingerprint, self.index.known_keys(removed.blocks))
-        self._ghosts.add(gone, reason if reason in {"corrupt", "cleared"} else "evicted")
+        kept_s = self.index.now() - removed.inserted_at
+        self._ghosts.add(gone, reason if reason in {"corrupt", "cleared"} else "evicted", "dram", kept_s)
+        self._counters.left("dram", kept_s, removed.hits > 0)
+        self._counters.left_bytes["dram"] += len(removed) * self.size_class.slot_bytes
         self._free(removed.values[~removed.orphans])
         self._counters.evictions[reason] += len(removed)
         self._counters.evictions_reused[reason] += int(np.count_nonzero(removed.hits))

@@ -29,6 +29,7 @@ from .status_view import format_bytes, status_json
 from .store import Store
 from .tenants.setup import open_tenants, tenant_of
 from .text import Texts
+from .tracing import tracing
 
 if TYPE_CHECKING:
     from .node import Node
@@ -51,20 +52,23 @@ async def serve(config: ServeConfig, *, announce: Callable[[str], None]) -> None
         except OSError as error:
             raise KvterraceError(f"the socket {config.uds} cannot be made: {error.strerror}") from None
         security = owned.enter_context(secured(config))
+        tracer = owned.enter_context(tracing(config.otlp, "kvterrace-sidecar", instance=config.node or ""))
         arena = Arena.create(config.dram or default_capacity_bytes(config.arena_dir), directory=config.arena_dir)
         owned.callback(arena.close)
         policy = make_policy(config.policy, config.pin_share)
         tenants = open_tenants(config, arena.capacity_bytes)
         below = open_below(nvme_plan(config), announce, tenant_of(tenants)) if config.nvme else None
-        insight = Insight(receipts=config.receipts)
-        store = Store(arena, policy=policy, below=below, tenants=tenants, insight=insight)
+        texts = Texts(config.text)
+        insight = Insight(receipts=config.receipts, text=texts.of)
+        store = Store(arena, policy=policy, below=below, tenants=tenants, insight=insight, tracer=tracer)
         owned.callback(store.close)
         remote = open_remote(config, tenant_of(tenants))
         if remote is not None:
             store.attach_remote(remote)
             remote.tier.start()
+        insight.start()
         node: list[Node] = []  # once it is one
-        servicer = Servicer(store, str(arena.path), arena.boot_id, node=config.node, texts=Texts(config.text))
+        servicer = Servicer(store, str(arena.path), arena.boot_id, node=config.node, texts=texts)
         servicer.leaving = Drain(store.stock, store.flush, stop.set)
         async with (
             _stopping(store),
@@ -128,6 +132,7 @@ async def _http(
         yield ""
         return
     # Here, since importing FastAPI takes half of the time that a start takes, and most sidecars have no HTTP.
+    from .dashboard.offer import offer  # noqa: PLC0415
     from .events.metrics import EventsCollector  # noqa: PLC0415
     from .http import HttpServer, make_app  # noqa: PLC0415
     from .metrics import make_registry  # noqa: PLC0415
@@ -135,7 +140,7 @@ async def _http(
     from .score_http import score_router  # noqa: PLC0415
     from .security.metrics import SecurityCollector  # noqa: PLC0415
 
-    registry = make_registry(store.stats)
+    registry = make_registry(store.stats, store.insight)
     registry.register(NodeCollector(lambda: node[0] if node else None))
     registry.register(SecurityCollector(security))
     if store.remote.remote is not None:
@@ -147,12 +152,15 @@ async def _http(
     state = lambda: _state(config, store, stop, node)  # noqa: E731
     app = make_app(registry, state, lambda: status_json(servicer.status()), detail)
     app.include_router(score_router(servicer.scores, servicer.sight))
+    home = offer(config, store, servicer, state, security)
+    app.mount("/", home)  # last: it has what no other route has
     server = HttpServer(app, config.http, security)
     try:
         await server.start()
         yield server.url
     finally:
         await server.stop()
+        await home.close()
 
 
 def _state(config: ServeConfig, store: Store, stop: asyncio.Event, node: Sequence["Node"]) -> str:

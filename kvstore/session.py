@@ -5,61 +5,26 @@ thread. Trouble is a result with a reason; ValueError is for requests that make 
 close().
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ..proto import Namespace, RetentionRange
 from ..radix import Match
 from .arena import ArenaView
-from .bringing import Bringer, Came
-from .demoter import Demoter
-from .depot import Depot
+from .bringing import Came
 from .elsewhere import NAME, REMOTE
 from .errors import SessionClosed
-from .events.hbm import Engine, Hbm
-from .insight import Insight
+from .events.hbm import Engine
+from .insight.facts import facts_of
 from .prefetching import Prefetches
-from .promoter import Promoter
 from .residents import Residents
-from .room import Room
-from .stats import Counters
+from .shared import Shared
+from .traced import traced, traced_now
 from .turns import Turns
-from .types import NO_SLOTS, Acquired, HbmChange, Lookup, Origin, Receipt, Reserved, Wait
+from .types import NO_SLOTS, Acquired, HbmChange, Lookup, Miss, Origin, Receipt, Reserved, Wait
+from .why import NEVER, Found
 
-Tap = Callable[[bytes, bytes, int], None]
-"""Told of each acquire: fingerprint, packed tokens, tokens of a block."""
-Offer = Callable[[Residents, bytes, Match], None]
-"""Told of blocks that were committed or read."""
-
-
-@dataclass(slots=True)
-class Backlog:
-    """Slots reserved and not committed: all sessions' together, and the limits on that and on one session's."""
-
-    limit_slots: int
-    session_limit_slots: int
-    reserved: int = 0
-    draining: bool = False  # nothing new is taken
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """What a store lends to all its sessions."""
-
-    room: Room
-    depot: Depot
-    promoter: Promoter
-    demoter: Demoter
-    bringer: Bringer
-    backlog: Backlog
-    counters: Counters
-    lease_ids: Iterator[int]
-    max_leases: int  # of one session
-    on_close: Callable[["Session"], None]
-    hbm: Hbm = field(default_factory=Hbm)
-    insight: Insight = field(default_factory=Insight)
-    taps: list[Tap] = field(default_factory=list[Tap])
-    offers: list[Offer] = field(default_factory=list[Offer])
+MAX_UNSEEN, MAX_UNSEEN_BYTES = 1024, 16 << 20  # of one session: prompts whose receipts are still to come
 
 
 class Session:
@@ -69,14 +34,18 @@ class Session:
         self.id = session_id
         self.client = client
         self.arena = arena
+        self.tracer = shared.tracer
         self.fingerprint = space.fingerprint
         self.reserved = 0  # slots under this session's write leases
         self.reads: set[int] = set()
         self.writes: set[int] = set()
         self._space = space
         self._shared = shared
+        self._facts = facts_of(space)
         self._turns = Turns(space.computing, session_id)
         self._prefetches = Prefetches(space, shared.bringer, shared.promoter)
+        self._unseen: dict[str, bytes] = {}  # tokens by request id, the oldest first
+        self._unseen_bytes = 0
         self.closed = False
 
     @property
@@ -91,10 +60,12 @@ class Session:
         here = self._shared.bringer.reach(space, tokens, len(match)) * space.block_tokens
         deeper = max(below.tokens - here, 0)
         tiers = {tier: count for tier, count in (("dram", here), (name, deeper)) if count}
-        reason = space.explain(tokens, match, beyond=(here + deeper) // space.block_tokens - len(match))
-        compute_s = space.cost.compute_s(0, here + deeper)
-        return Lookup(tiers, reason, compute_s, space.cost.load_s(name, self._bytes(deeper)))
+        found = Found(space.fingerprint, tokens, match, below)
+        miss = self._shared.why.missing(found, (here + deeper) // space.block_tokens, space.block_tokens)
+        compute_s, load_s = space.cost.compute_s(0, here + deeper), space.cost.load_s(name, self._bytes(deeper))
+        return Lookup(tiers, miss.reason if miss is not None else "", compute_s, load_s, miss)
 
+    @traced_now
     def acquire_now(
         self, tokens: bytes, *, skip: int, deadline_s: float, wait: Wait | None = None, origin: Origin | None = None
     ) -> Acquired | None:
@@ -107,7 +78,9 @@ class Session:
         copies = self._shared.bringer.reach(self._space, tokens, have) > have
         if (more or copies) and deadline_s == 0:
             why = "deadline"
-        elif deadline_s > 0 and self._held < self._shared.max_leases:
+        elif self._held >= self._shared.max_leases:
+            why = "busy" if more or copies else ""
+        elif deadline_s > 0:
             bringer = self._shared.bringer
             if copies:
                 return None
@@ -119,8 +92,9 @@ class Session:
                 or self._turns.waits(tokens, match, skip, wait)
             ):
                 return None
-        return self._grant(tokens, match, below, Came(len(match), len(match), why), skip, wait)
+        return self._grant(tokens, match, below, Came(len(match), len(match), why), skip, wait, origin)
 
+    @traced
     async def acquire(
         self, tokens: bytes, *, skip: int, deadline_s: float, wait: Wait | None = None, origin: Origin | None = None
     ) -> Acquired:
@@ -130,7 +104,7 @@ class Session:
         once: it counts one use of every block found, of the skipped ones too, whose tokens the engine has reused. wait:
         see StoreClient; as long as the answer is "computing" it counts nothing, and is asked again.
         """
-        given = self.acquire_now(tokens, skip=skip, deadline_s=deadline_s, wait=wait)
+        given = self.acquire_now(tokens, skip=skip, deadline_s=deadline_s, wait=wait, origin=origin)
         if given is not None:
             return given
         space, turns = self._space, self._turns
@@ -140,7 +114,7 @@ class Session:
             if self.closed:
                 return Acquired(0, skip, NO_SLOTS, {}, "disconnected")
             given = turns.again(tokens, space.index.match(tokens), skip, wait) or self.acquire_now(
-                tokens, skip=skip, deadline_s=deadline_s, wait=wait
+                tokens, skip=skip, deadline_s=deadline_s, wait=wait, origin=origin
             )
             if given is not None:
                 return given
@@ -150,7 +124,7 @@ class Session:
                 return Acquired(0, skip, NO_SLOTS, {}, "disconnected")
             match = space.index.match(tokens)
             again = turns.again(tokens, match, skip, wait)
-            return again or self._grant(tokens, match, self._below(tokens), came, skip, wait)
+            return again or self._grant(tokens, match, self._below(tokens), came, skip, wait, origin)
 
     def prefetch(self, ticket: int, tokens: bytes, *, skip: int) -> None:
         """Begin to bring a prefix up where that pays, from below or from other nodes; pins nothing. Beyond
@@ -185,8 +159,12 @@ class Session:
         self._open()
         space = self._space
         tenant = space.tenant.name if space.tenant is not None else ""
+        tokens = self._unseen.pop(receipt.request_id, b"")
+        self._unseen_bytes -= len(tokens)
+        if tokens:
+            receipt = replace(receipt, miss=self._shared.why.truth(space.fingerprint, tokens, receipt.miss))
         mine = {"fingerprint": space.fingerprint, "label": space.namespace.label, "client": self.client}
-        self._shared.insight.served(replace(receipt, tenant=tenant, **mine))
+        self._shared.insight.served(replace(receipt, tenant=tenant, **mine), self._facts)
 
     def abandon(self, ticket: int) -> None:
         """The request of that Wait.ticket computes no more of its prompt; unknown tickets are ignored."""
@@ -295,26 +273,49 @@ class Session:
     def _bytes(self, tokens: int) -> int:
         return tokens // self._space.block_tokens * self._space.namespace.layout.block_bytes
 
-    def _grant(self, tokens: bytes, match: Match, below: Match, came: Came, skip: int, wait: Wait | None) -> Acquired:
+    def _grant(
+        self,
+        tokens: bytes,
+        match: Match,
+        below: Match,
+        came: Came,
+        skip: int,
+        wait: Wait | None,
+        origin: Origin | None,
+    ) -> Acquired:
         """Count the use of what was found, and lease it."""
         space = self._space
         self._turns.go(tokens, match, skip, wait, promise=not self._shared.backlog.draining)
-        reason = space.explain(tokens, match)
-        reason = came.why if reason and came.why else reason
-        self._touch(tokens, match, below)
-        wanted = max(len(match) - skip, 0)
+        wanted, found = max(len(match) - skip, 0), Found(space.fingerprint, tokens, match, below)
         if wanted and self._held >= self._shared.max_leases:
-            wanted, reason = 0, "busy"
+            wanted, miss = 0, Miss("busy", skip * space.block_tokens)
+        else:
+            miss = self._shared.why.missing(found, max(len(match), skip), space.block_tokens, came.why)
+        self._note(tokens, miss, origin)
+        reason = miss.reason if miss is not None else ""
+        self._shared.insight.asked(self._facts, tokens, max(len(match), skip), reason)
+        self._touch(tokens, match, below)
         tiers = self._by_tier(len(match) - wanted, len(match), came)
         self._count_acquire(tokens, tiers, skip, reason)
         if not wanted:
-            return Acquired(0, skip, NO_SLOTS, {}, reason, self.arena)
+            return Acquired(0, skip, NO_SLOTS, {}, reason, self.arena, miss=miss)
         compute_s = space.cost.compute_s(skip * space.block_tokens, wanted * space.block_tokens)
         self._shared.counters.saved_s += max(compute_s - came.waited_s, 0.0)
         lease = next(self._shared.lease_ids)
         slots = space.read(lease, match, skip)
         self.reads.add(lease)
-        return Acquired(lease, skip, slots, tiers, reason, self.arena, compute_s)
+        return Acquired(lease, skip, slots, tiers, reason, self.arena, compute_s, miss=miss)
+
+    def _note(self, tokens: bytes, miss: Miss | None, origin: Origin | None) -> None:
+        """Remember what has never been seen until its receipt comes: the operator may know more of it."""
+        if self._space.tenant is None or origin is None or not origin.request_id:
+            return
+        self._unseen_bytes -= len(self._unseen.pop(origin.request_id, b""))
+        if miss is not None and miss.reason == NEVER:
+            self._unseen[origin.request_id] = tokens
+            self._unseen_bytes += len(tokens)
+        while len(self._unseen) > MAX_UNSEEN or self._unseen_bytes > MAX_UNSEEN_BYTES:
+            self._unseen_bytes -= len(self._unseen.pop(next(iter(self._unseen))))
 
     def _touch(self, tokens: bytes, match: Match, below: Match) -> None:
         """One request used these blocks, in every tier that has them."""

@@ -26,7 +26,7 @@ from .service import frames
 from .service.channel import target_of
 from .service.insight_frames import pack_receipt
 from .service.link import Link, LinkBroken, LinkBusy, LinkLimits, LinkTimeout
-from .types import NO_SLOTS, Acquired, HbmChange, Origin, Receipt, Reserved, Wait
+from .types import NO_SLOTS, Acquired, HbmChange, Lookup, Miss, Origin, Receipt, Reserved, Wait
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +80,7 @@ class SidecarClient:
         self._credentials = credentials
         self._link: Link | None = None
         self._epoch = 0
+        self._version = frames.WIRE_VERSION  # of the present session
         self._supervisor: asyncio.Task[None] | None = None
         self._said = ""
 
@@ -122,16 +123,16 @@ class SidecarClient:
         """See StoreClient. "deadline" when no answer comes by deadline_s + slack_s."""
         link, arena, epoch = self._link, self.arena, self._epoch
         if link is None or arena is None:
-            return Acquired(0, skip, NO_SLOTS, {}, "disconnected")
+            return self._missed("disconnected", skip)
         asked = frames.pack_acquire(tokens, skip, max(deadline_s, 0.0), wait, origin)
         try:
             frame = await link.request(pb.ClientFrame(acquire=asked), asked.deadline_s + self._times.slack_s)
             if not frame.HasField("acquired"):
-                return Acquired(0, skip, NO_SLOTS, {}, self._error("acquire", frame))
+                return self._missed(self._error("acquire", frame), skip)
             lease = _lease_of(epoch, frame.acquired.lease)
-            return frames.unpack_acquired(frame.acquired, lease, arena)
+            return frames.unpack_acquired(frame.acquired, lease, arena, self.namespace.layout.block_tokens)
         except _TROUBLE as trouble:
-            return Acquired(0, skip, NO_SLOTS, {}, _reason(trouble))
+            return self._missed(_reason(trouble), skip)
 
     async def reserve(
         self, tokens: bytes, *, start: int, count: int, retention: Sequence[RetentionRange] = ()
@@ -203,8 +204,26 @@ class SidecarClient:
         self._post(pb.ClientFrame(hbm=pack_hbm(changes, whole=whole)))
 
     async def served(self, receipt: Receipt) -> None:
+        """See StoreClient. An older sidecar would not know what to do with it."""
+        if self._version >= frames.RECEIPTS_SINCE:
+            self._post(pb.ClientFrame(served=pack_receipt(receipt)))
+
+    async def lookup(self, tokens: bytes) -> Lookup | None:
         """See StoreClient."""
-        self._post(pb.ClientFrame(served=pack_receipt(receipt)))
+        if self._link is None:
+            return None
+        try:
+            frame = await self._link.request(pb.ClientFrame(lookup=pb.Lookup(tokens=tokens)), self._times.call_s)
+        except _TROUBLE:
+            return None
+        if frame.HasField("invalid"):
+            self._error("look up", frame)
+        return frames.unpack_found(frame.found) if frame.HasField("found") else None
+
+    def _missed(self, reason: str, skip: int) -> Acquired:
+        """Nothing came, for a reason on this side of the wire, or since the sidecar did not understand."""
+        miss = Miss(reason, skip * self.namespace.layout.block_tokens)
+        return Acquired(0, skip, NO_SLOTS, {}, reason, miss=miss)
 
     def _post(self, frame: pb.ClientFrame) -> None:
         if self._link is not None:
@@ -257,12 +276,13 @@ class SidecarClient:
 
     async def _connect(self) -> None:
         """Open a session and attach its arena, or set `refused`. LinkBroken, ArenaError."""
+        version = frames.WIRE_VERSION
         link = await Link.open(self._address, self._opening, self._times.link, self._credentials)
         if isinstance(link, pb.Refused) and (older := _older_version(link)) is not None:
             opening = pb.Open()
             opening.CopyFrom(self._opening)
-            opening.wire_version = older
-            link = await Link.open(self._address, opening, self._times.link)
+            opening.wire_version = version = older
+            link = await Link.open(self._address, opening, self._times.link, self._credentials)
         if isinstance(link, pb.Refused) and link.field == "draining":
             raise LinkBroken(link.message)  # another takes its place soon: nothing that a configuration would change
         if isinstance(link, pb.Refused):
@@ -281,9 +301,9 @@ class SidecarClient:
             await link.close()
             raise
         self._epoch += 1
-        self._link, self.arena = link, arena
-        version = opened.package_version
-        self._say("session with the sidecar at %s (kvterrace %s)", self._address, version, level=logging.INFO)
+        self._link, self.arena, self._version = link, arena, version
+        package = opened.package_version
+        self._say("session with the sidecar at %s (kvterrace %s)", self._address, package, level=logging.INFO)
 
     def _detach(self) -> Link | None:
         # The view is dropped, not closed: a copy in progress may finish, and its bytes are checked as ever.

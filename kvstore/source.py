@@ -111,7 +111,8 @@ class FromDepot:
 
     def lost(self, ordinal: int, key: bytes, answer: Got) -> Coroutine[Any, Any, Any] | None:
         gone = answer.reason == "corrupt" if isinstance(answer, Failed) else not isinstance(answer, Hit)
-        return self._depot.forget(self._catalog, int(self._blocks[ordinal - self._first]), key) if gone else None
+        block = int(self._blocks[ordinal - self._first])
+        return self._depot.forget(self._catalog, block, key, self.why(answer)) if gone else None
 
     def landed(self, tokens: bytes, first: int) -> Coroutine[Any, Any, Any] | None:
         return self._depot.forget_tips(self._catalog, tokens, first) if self._exclusive else None

@@ -4,9 +4,14 @@ Counters are in tokens or blocks, never ratios; they only grow.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
+from .spread import RESIDENCE_BOUNDS_S, Spread
 from .tenants.tenants import TenantStats
 from .tiers.codec import CodecStats
 from .tiers.nvme.types import DeviceStats
@@ -29,7 +34,8 @@ class Counters:
     written_bytes by lower tier. saved_s: seconds that computing what was leased would have taken, less what loading it
     took, by the cost model. inflight, of requests and what others were computing: marks made, broken ones (nothing came
     of them), waits by outcome ("loaded", "owner_gone", "too_slow", "cheaper_to_compute"), the seconds of all waits, and
-    the tokens that came meanwhile.
+    the tokens that came meanwhile. came_bytes and left_bytes by tier: of blocks that became available there, and that
+    did not stay. residence: seconds that blocks which left had been in a tier, by tier and "reused" or "unused".
     """
 
     hit_tokens: Counter[str] = field(default_factory=_counter)
@@ -46,6 +52,9 @@ class Counters:
     read_bytes: Counter[str] = field(default_factory=_counter)
     written_bytes: Counter[str] = field(default_factory=_counter)
     inflight_waits: Counter[str] = field(default_factory=_counter)
+    came_bytes: Counter[str] = field(default_factory=_counter)
+    left_bytes: Counter[str] = field(default_factory=_counter)
+    residence: dict[tuple[str, str], Spread] = field(default_factory=dict[tuple[str, str], Spread])
     committed_blocks: int = 0
     duplicate_blocks: int = 0
     checksum_failures: int = 0
@@ -56,6 +65,12 @@ class Counters:
     inflight_broken: int = 0
     inflight_tokens: int = 0
     inflight_wait_s: float = 0.0
+
+    def left(self, tier: str, ages_s: NDArray[np.floating], reused: NDArray[np.bool_]) -> None:
+        """Blocks have left a tier: how long each had been there, and whether a request had used it."""
+        for use, chosen in (("reused", ages_s[reused]), ("unused", ages_s[~reused])):
+            if len(chosen):
+                self.residence.setdefault((tier, use), Spread(RESIDENCE_BOUNDS_S)).add_all(chosen)
 
     def copy(self) -> "Counters":
         """As they are now."""
@@ -110,10 +125,14 @@ class SessionStats:
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
-    """A store at one moment."""
+    """A store at one moment. latencies: seconds of transfers by tier and direction ("read", "write"). backlog_slots:
+    reserved by engines and not committed; of backlog_limit_slots."""
 
     tiers: tuple[TierStats, ...]
     namespaces: tuple[NamespaceStats, ...]
     sessions: tuple[SessionStats, ...]
     counters: Counters
     tenants: tuple[TenantStats, ...] = ()
+    latencies: Mapping[tuple[str, str], Spread] = field(default_factory=dict[tuple[str, str], Spread])
+    backlog_slots: int = 0
+    backlog_limit_slots: int = 0

@@ -10,18 +10,19 @@ from rich.text import Text
 
 from ..proto import kv_pb2 as pb
 
+_WORDS = frozenset(("tier", "namespace", "label", "path", "state", "tenant"))
 SHORT_FINGERPRINT = 12  # hex digits shown in a table; JSON has them all
 
 
 def status_json(reply: pb.StatusReply) -> str:
     """`reply` under its own field names; bytes in hex, numbers as numbers."""
-    return json.dumps(_plain(reply), indent=1)
+    return json.dumps(plain(reply), indent=1)
 
 
 def status_tables(reply: pb.StatusReply) -> Iterator[Table | Text]:
     """Tiers, namespaces, and the counters that tell why reuse was missed."""
-    yield Text(f"kvterrace {reply.package_version}, up {_duration(reply.uptime_s)}, boot {reply.boot_id.hex()[:8]}")
-    tiers = _table("tiers", "tier", "used", "of", "leased", "being written")
+    yield Text(f"kvterrace {reply.package_version}, up {duration(reply.uptime_s)}, boot {reply.boot_id.hex()[:8]}")
+    tiers = make_table("tiers", "tier", "used", "of", "leased", "being written")
     for tier in reply.tiers:
         sizes = (tier.used_bytes, tier.capacity_bytes, tier.leased_bytes, tier.reserved_bytes)
         tiers.add_row(tier.name, *map(format_bytes, sizes))
@@ -30,7 +31,7 @@ def status_tables(reply: pb.StatusReply) -> Iterator[Table | Text]:
     if devices:
         yield _devices(devices)
         yield from _keys(devices)
-    spaces = _table("namespaces", "namespace", "label", "blocks", "bytes", "hit tokens", "miss tokens", "sessions")
+    spaces = make_table("namespaces", "namespace", "label", "blocks", "bytes", "hit tokens", "miss tokens", "sessions")
     for space in reply.namespaces:
         counts = (space.hit_tokens, space.miss_tokens, space.sessions)
         name = space.fingerprint.hex()[:SHORT_FINGERPRINT]
@@ -59,7 +60,7 @@ def status_tables(reply: pb.StatusReply) -> Iterator[Table | Text]:
 
 
 def _tenants(tenants: Sequence[pb.TenantStatus]) -> Table:
-    table = _table("tenants", "tenant", "tier", "used", "quota", "floor", "hit tokens", "miss tokens")
+    table = make_table("tenants", "tenant", "tier", "used", "quota", "floor", "hit tokens", "miss tokens")
     for tenant in tenants:
         counts = f"{tenant.hit_tokens:,}", f"{tenant.miss_tokens:,}"
         for tier, used in sorted(tenant.used_bytes.items()):
@@ -86,7 +87,7 @@ def _cluster(cluster: pb.ClusterStatus) -> Iterator[Table | Text]:
         yield Text(f"last trouble: {cluster.last_error}")
     if cluster.warming:
         yield Text(f"warming: {cluster.warming}")
-    members = _table("members", "node", "address", "epoch", "version", "state")
+    members = make_table("members", "node", "address", "epoch", "version", "state")
     for each in sorted(cluster.members, key=lambda member: member.node):
         mine = "this one" if each.node == cluster.node else each.state or "ok"
         version = f"{each.package_version} (wire {each.wire_version})"
@@ -95,7 +96,7 @@ def _cluster(cluster: pb.ClusterStatus) -> Iterator[Table | Text]:
 
 
 def _devices(devices: list[pb.DeviceStatus]) -> Table:
-    table = _table("nvme paths", "path", "state", "on disk", "of", "live", "written", "of it moved", "errors")
+    table = make_table("nvme paths", "path", "state", "on disk", "of", "live", "written", "of it moved", "errors")
     for device in devices:
         moved = device.written_bytes - device.accepted_bytes
         sizes = (device.used_bytes, device.capacity_bytes, device.live_bytes, device.written_bytes, moved)
@@ -127,31 +128,42 @@ def format_bytes(size: int) -> str:
     return f"{value:.1f} TiB"
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left")
+def count(number: int, noun: str) -> str:
+    """ "1 block", "1,200 blocks"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def make_table(title: str, *columns: str) -> Table:
+    """Columns of words are set left, others right."""
+    made = Table(title=title, title_justify="left")
     for column in columns:
-        table.add_column(
-            column, justify="left" if column in ("tier", "namespace", "label", "path", "state", "tenant") else "right"
-        )
-    return table
+        made.add_column(column, justify="left" if column in _WORDS else "right")
+    return made
 
 
 def _counts(column: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in sorted(column.items()))
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """For JSON: a message under its fields' own names, bytes in hex; what is not set, and might be, is null."""
     if isinstance(value, Message):
-        return {field.name: _plain(getattr(value, field.name)) for field in value.DESCRIPTOR.fields}
+        return {field.name: _field(value, field) for field in value.DESCRIPTOR.fields}
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, str | int | float):
         return value
     # A map of the protocol buffers, or else a repeated field.
-    return dict(value) if hasattr(value, "items") else [_plain(item) for item in value]
+    return dict(value) if hasattr(value, "items") else [plain(item) for item in value]
+
+
+def _field(message: Message, field: Any) -> Any:
+    if field.has_presence and not message.HasField(field.name):
+        return None
+    return plain(getattr(message, field.name))

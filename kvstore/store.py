@@ -8,14 +8,10 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ..proto import Namespace, Retention
-from ..radix import PrefixIndex
+from ..proto import Namespace
 from .arena import Arena
 from .below import Below
 from .bringing import Bringer
@@ -29,6 +25,7 @@ from .following import Progress
 from .ghosts import DEFAULT_ENTRIES, Ghosts
 from .handover.stock import Stock
 from .insight import Insight
+from .keeping import Keeping, Selection
 from .lending import Lending, Loan
 from .opening import refuse_geometry, refuse_identity
 from .placement.cost import CostModel, IoCost
@@ -40,14 +37,18 @@ from .remote import Attached, LastResort, Remote, Uploader
 from .residents import Residents
 from .room import Room
 from .scores import Holdings
-from .session import Backlog, Session, Shared, Tap
+from .session import Session
+from .shared import Backlog, Shared, Tap
 from .slabs import TARGET_SLAB_BYTES, SlabPool
 from .stats import Counters, SessionStats, StoreStats, TierStats
 from .tenants.sharing import Sharing
 from .tenants.tenancy import Tenancy
 from .tenants.tenants import Tenant, Tenants, salted
 from .tier_stats import depot_stats, namespace_stats
+from .tracing import OFF, Tracer
+from .warm import Warmed, warm
 from .watch import Watcher, Watchers
+from .why import Why
 
 
 class Store:
@@ -61,9 +62,10 @@ class Store:
     max_session_leases:        leases one session may hold.
     max_sessions:              sessions open at once; one more is refused.
     slab_bytes:                wanted size of the pieces in which sizes of slots share the arena; bounds a slot.
-    ghost_entries:             evicted blocks remembered to explain a miss; a power of two, nine bytes each.
+    ghost_entries:             evicted blocks remembered to explain a miss; a power of two, 17 bytes each.
     tenants:                   who shares the store; None: nobody does.
     insight:                   what is learnt of the traffic.
+    tracer:                    makes spans of what is done for requests.
     """
 
     def __init__(  # noqa: PLR0913  (each is a bound of its own)
@@ -81,17 +83,17 @@ class Store:
         ghost_entries: int = DEFAULT_ENTRIES,
         tenants: Tenants | None = None,
         insight: Insight | None = None,
+        tracer: Tracer = OFF,
     ) -> None:
-        self.arena = arena
+        self.arena, self.tracer = arena, tracer
         self.insight = insight or Insight()
         self._policy = policy or make_policy()
-        self._clock = clock
-        self._max_sessions = max_sessions
+        self._clock, self._max_sessions = clock, max_sessions
         self._spaces: dict[bytes, Residents] = {}
         self._sessions: dict[int, Session] = {}
         self._session_ids = itertools.count(1)
         self._pool = SlabPool(arena.pages, slab_bytes)
-        self._ghosts = Ghosts(ghost_entries)
+        self._ghosts = Ghosts(ghost_entries, clock)
         self._counters = Counters()
         self._io = IoCost()
         self._watchers = Watchers()
@@ -108,12 +110,16 @@ class Store:
             watchers=self._watchers,
             clock=clock,
             tenants=tenants,
+            ghosts=self._ghosts,
         )
         self._depot.load(below.inventory)
         self.tenancy = Tenancy(tenants, self._spaces, self._depot)
         self.holdings = Holdings(self._spaces, self._depot, Hbm(clock))
-        self.explainer = Explainer(self._spaces, self._depot, clock)
-        self.prefixes = Prefixes(self._spaces, self._depot, clock)
+        why = Why(self._spaces, self._depot, self._ghosts, self.tenancy.tenant_of)
+        self.explainer = Explainer(self._spaces, self._depot, why)
+        self.keeping = Keeping(
+            self._spaces, self._depot, self.remote, self.tenancy, dropped=self._drop_empty, forget=self.insight.forget
+        )
         in_flight_bytes = int(arena.capacity_bytes * below.in_flight_share)
         self._promoter = Promoter(room, self._counters, lease_ids, max_bytes=in_flight_bytes)
         self._bringer = Bringer(self._depot, self._promoter, self._counters, self._io, clock, exclusive=below.exclusive)
@@ -145,12 +151,15 @@ class Store:
             lease_ids=lease_ids,
             max_leases=max_session_leases,
             bringer=self._bringer,
+            why=why,
             on_close=self._session_closed,
             hbm=self.holdings.hbm,
             insight=self.insight,
+            tracer=tracer,
         )
         if self._sharing is not None:
             self._shared.offers.append(self._sharing.offer)
+        self.insight.attach(self.stats)
 
     def open_session(
         self, namespace: Namespace, *, client: str, fingerprint: bytes | None = None, tenant: str = ""
@@ -178,38 +187,29 @@ class Store:
         view = self.arena.view(layout.block_bytes, layout.slot_bytes)
         session = Session(next(self._session_ids), client, space, view, self._shared)
         self._sessions[session.id] = session
+        self.insight.start()
         self._counters.sessions_opened += 1
         return session
 
+    @property
+    def prefixes(self) -> Prefixes:
+        return self.keeping.prefixes
+
     async def clear(self, fingerprint: bytes | None = None) -> int:
         """Drop the blocks of one namespace, or of all, from every tier and for good; how many blocks, each counted
-        once. What is being read stays until it is released; what is being written will not become visible."""
-        spaces = [space for space in self._spaces.values() if fingerprint in (None, space.fingerprint)]
-        cleared = sum(space.clear() for space in spaces)
-        below = await self._depot.clear(fingerprint)
-        await self.remote.clear(fingerprint)
-        self._drop_empty()
-        return max(cleared, below)
+        once. See keeping.Keeping for more."""
+        return (await self.keeping.clear(Selection(fingerprint or b""))).blocks
 
     async def clear_tenant(self, name: str) -> int:
         """As clear, all namespaces of one tenant. SessionRefused for one that was never here."""
-        return await self.tenancy.clear(name, self.clear)
+        self.tenancy.fingerprints(name)  # refuses the default tenant, whose empty name would mean everybody
+        return (await self.keeping.clear(Selection(tenant=name))).blocks
 
-    def retain(self, fingerprint: bytes, tokens: bytes, wish: Retention, fields: Sequence[str]) -> int:
-        """Set these fields ("priority", "ttl_s", "pinned") of the retention of a prefix, or of a whole namespace when
-        there are no tokens, in every tier; how many blocks were named, each once."""
-        values = {name: getattr(wish, name) for name in fields}
-        named = [0]
-        space, catalog = self._spaces.get(fingerprint), self._depot.of(fingerprint)
-        if space is not None:
-            blocks = _blocks(space.index, tokens)
-            space.index.retain(blocks, **values)
-            named.append(len(blocks))
-        if catalog is not None:
-            blocks = _blocks(catalog.index, tokens)
-            self._depot.retain_all(catalog, blocks, **values)
-            named.append(len(blocks))
-        return max(named)
+    async def warm(self, fingerprint: bytes, tokens: bytes, deadline_s: float) -> Warmed | None:
+        """Bring a prompt up to DRAM, where that pays, from wherever it is, and leave it there; None for a namespace on
+        which nobody has opened a session since the start."""
+        space = self._spaces.get(fingerprint)
+        return await warm(space, self._bringer, tokens, deadline_s) if space is not None else None
 
     async def flush(self, deadline_s: float) -> int:
         """Wait until what was to be written to the lower tier is written and safe from a power cut; how many blocks
@@ -281,6 +281,9 @@ class Store:
             ),
             counters=self._counters.copy(),
             tenants=self.tenancy.stats(),
+            latencies=self._io.latencies(),
+            backlog_slots=self._shared.backlog.reserved,
+            backlog_limit_slots=self._shared.backlog.limit_slots,
         )
 
     def check(self) -> None:
@@ -297,6 +300,7 @@ class Store:
     async def stop(self, deadline_s: float) -> None:
         """End all sessions, write what the lower tier lacks and sync it, each within deadline_s, and close the tier.
         close() is left to be called."""
+        self.insight.stop()
         for session in list(self._sessions.values()):
             session.close()
         with contextlib.suppress(TimeoutError):
@@ -313,6 +317,7 @@ class Store:
 
     def close(self) -> None:
         """End all sessions and close the arena. Closing twice is harmless."""
+        self.insight.stop()
         for session in list(self._sessions.values()):
             session.close()
         self.arena.close()
@@ -362,8 +367,3 @@ class Store:
         for fingerprint in [key for key, space in self._spaces.items() if not space.users and space.empty]:
             del self._spaces[fingerprint]
         self._depot.drop_empty(self._spaces.keys())
-
-
-def _blocks(index: PrefixIndex, tokens: bytes) -> NDArray[np.int32]:
-    """Of a prefix, or all when there are no tokens."""
-    return index.match(tokens).blocks if tokens else np.fromiter(index.iterate(), dtype=np.int32, count=len(index))

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from ..radix import Match
 from .computing import Computing, Outlook
+from .traced import as_part
 from .types import NO_SLOTS, Acquired, Wait
 
 POLL_S = 0.2  # a request that waits is answered so often, so that a store that hangs is noticed as soon as ever
@@ -29,6 +30,7 @@ class Turns:
         outlook = self.outlook(tokens, match, skip, wait)
         return outlook is not None and not outlook.why
 
+    @as_part("wait for computing")
     async def pause(self, tokens: bytes, match: Match, skip: int, wait: Wait, deadline_s: float) -> tuple[Wait, float]:
         """Wait until the one who computes has news, or a while; the request's patience as it is then, and how long it
         was."""

@@ -89,7 +89,9 @@ class Miss:
 
     reason: Acquired's, or the engine's own. token: where the prompt breaks off what is cached: of "diverged" the first
     token that differs from every cached prompt, else the first of the block. tier, gone_s, kept_s: of what was here
-    once ("evicted", "corrupt", "cleared"): which tier it left last, how long ago, and how long it had been there.
+    once ("evicted", "corrupt", "cleared"): which tier it left last, how long ago, and how long it had been there, since
+    the store's start at most. tier: of what is here and was not brought ("deadline", "slower_to_load", "full", "io",
+    "breaker", ...), which one has it.
     fields: of "other_namespace": which differ ("weights", "adapter", "dtype", "layout", "producer", "tenant", ...).
     cached: of "diverged": packed tokens that a cached prompt has from `token` on, a few.
     """
@@ -308,6 +310,10 @@ class StoreClient(Protocol):
 
     async def served(self, receipt: Receipt) -> None:
         """What one request got, once its prompt is served. No answer."""
+        ...
+
+    async def lookup(self, tokens: bytes) -> Lookup | None:
+        """What is here of a prompt, and why not more: a dry run that leases and counts nothing. None: no answer."""
         ...
 
     async def close(self) -> None:

@@ -354,7 +354,7 @@ class StatusRequest(_message.Message):
     def __init__(self, check: _Optional[bool] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("boot_id", "package_version", "uptime_s", "tiers", "namespaces", "sessions", "counters", "check_error", "cluster", "drain", "tenants")
+    __slots__ = ("boot_id", "package_version", "uptime_s", "tiers", "namespaces", "sessions", "counters", "check_error", "cluster", "drain", "time_s", "tenants")
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_VERSION_FIELD_NUMBER: _ClassVar[int]
     UPTIME_S_FIELD_NUMBER: _ClassVar[int]
@@ -365,6 +365,7 @@ class StatusReply(_message.Message):
     CHECK_ERROR_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
+    TIME_S_FIELD_NUMBER: _ClassVar[int]
     TENANTS_FIELD_NUMBER: _ClassVar[int]
     boot_id: bytes
     package_version: str
@@ -376,8 +377,9 @@ class StatusReply(_message.Message):
     check_error: str
     cluster: ClusterStatus
     drain: DrainProgress
+    time_s: float
     tenants: _containers.RepeatedCompositeFieldContainer[TenantStatus]
-    def __init__(self, boot_id: _Optional[bytes] = ..., package_version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., tiers: _Optional[_Iterable[_Union[TierStatus, _Mapping]]] = ..., namespaces: _Optional[_Iterable[_Union[NamespaceStatus, _Mapping]]] = ..., sessions: _Optional[_Iterable[_Union[SessionStatus, _Mapping]]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., check_error: _Optional[str] = ..., cluster: _Optional[_Union[ClusterStatus, _Mapping]] = ..., drain: _Optional[_Union[DrainProgress, _Mapping]] = ..., tenants: _Optional[_Iterable[_Union[TenantStatus, _Mapping]]] = ...) -> None: ...
+    def __init__(self, boot_id: _Optional[bytes] = ..., package_version: _Optional[str] = ..., uptime_s: _Optional[float] = ..., tiers: _Optional[_Iterable[_Union[TierStatus, _Mapping]]] = ..., namespaces: _Optional[_Iterable[_Union[NamespaceStatus, _Mapping]]] = ..., sessions: _Optional[_Iterable[_Union[SessionStatus, _Mapping]]] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ..., check_error: _Optional[str] = ..., cluster: _Optional[_Union[ClusterStatus, _Mapping]] = ..., drain: _Optional[_Union[DrainProgress, _Mapping]] = ..., time_s: _Optional[float] = ..., tenants: _Optional[_Iterable[_Union[TenantStatus, _Mapping]]] = ...) -> None: ...
 
 class TierStatus(_message.Message):
     __slots__ = ("name", "capacity_bytes", "used_bytes", "leased_bytes", "reserved_bytes", "blocks", "devices", "latency_s", "bytes_per_s", "pinned_blocks", "codec")
@@ -1274,7 +1276,7 @@ class ExplainReply(_message.Message):
     def __init__(self, tokens: _Optional[_Mapping[str, int]] = ..., miss: _Optional[_Union[Miss, _Mapping]] = ..., fingerprint: _Optional[bytes] = ..., label: _Optional[str] = ..., compute_s: _Optional[float] = ..., load_s: _Optional[float] = ...) -> None: ...
 
 class PrefixesRequest(_message.Message):
-    __slots__ = ("fingerprint", "tenant", "key", "children", "sort", "limit", "tokens")
+    __slots__ = ("fingerprint", "tenant", "key", "children", "sort", "limit", "tokens", "no_runs")
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1282,6 +1284,7 @@ class PrefixesRequest(_message.Message):
     SORT_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NO_RUNS_FIELD_NUMBER: _ClassVar[int]
     fingerprint: bytes
     tenant: str
     key: bytes
@@ -1289,17 +1292,52 @@ class PrefixesRequest(_message.Message):
     sort: str
     limit: int
     tokens: int
-    def __init__(self, fingerprint: _Optional[bytes] = ..., tenant: _Optional[str] = ..., key: _Optional[bytes] = ..., children: _Optional[bool] = ..., sort: _Optional[str] = ..., limit: _Optional[int] = ..., tokens: _Optional[int] = ...) -> None: ...
+    no_runs: bool
+    def __init__(self, fingerprint: _Optional[bytes] = ..., tenant: _Optional[str] = ..., key: _Optional[bytes] = ..., children: _Optional[bool] = ..., sort: _Optional[str] = ..., limit: _Optional[int] = ..., tokens: _Optional[int] = ..., no_runs: _Optional[bool] = ...) -> None: ...
 
 class PrefixesReply(_message.Message):
-    __slots__ = ("prefixes", "total", "partial")
+    __slots__ = ("prefixes", "total", "partial", "spaces")
     PREFIXES_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    SPACES_FIELD_NUMBER: _ClassVar[int]
     prefixes: _containers.RepeatedCompositeFieldContainer[PrefixStatus]
     total: int
     partial: bool
-    def __init__(self, prefixes: _Optional[_Iterable[_Union[PrefixStatus, _Mapping]]] = ..., total: _Optional[int] = ..., partial: _Optional[bool] = ...) -> None: ...
+    spaces: _containers.RepeatedCompositeFieldContainer[PrefixSpace]
+    def __init__(self, prefixes: _Optional[_Iterable[_Union[PrefixStatus, _Mapping]]] = ..., total: _Optional[int] = ..., partial: _Optional[bool] = ..., spaces: _Optional[_Iterable[_Union[PrefixSpace, _Mapping]]] = ...) -> None: ...
+
+class PrefixSpace(_message.Message):
+    __slots__ = ("fingerprint", "label", "tenant", "block_tokens", "sessions", "tier_blocks", "tier_bytes")
+    class TierBlocksEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class TierBytesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    TIER_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    TIER_BYTES_FIELD_NUMBER: _ClassVar[int]
+    fingerprint: bytes
+    label: str
+    tenant: str
+    block_tokens: int
+    sessions: int
+    tier_blocks: _containers.ScalarMap[str, int]
+    tier_bytes: _containers.ScalarMap[str, int]
+    def __init__(self, fingerprint: _Optional[bytes] = ..., label: _Optional[str] = ..., tenant: _Optional[str] = ..., block_tokens: _Optional[int] = ..., sessions: _Optional[int] = ..., tier_blocks: _Optional[_Mapping[str, int]] = ..., tier_bytes: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class PrefixStatus(_message.Message):
     __slots__ = ("fingerprint", "label", "tenant", "key", "parent", "first_block", "blocks", "prefix_tokens", "tier_blocks", "tier_bytes", "hits", "age_s", "idle_s", "retention", "pinned_blocks", "leases", "children", "below_blocks", "tokens", "text")
@@ -1358,6 +1396,26 @@ class PrefixStatus(_message.Message):
     tokens: bytes
     text: str
     def __init__(self, fingerprint: _Optional[bytes] = ..., label: _Optional[str] = ..., tenant: _Optional[str] = ..., key: _Optional[bytes] = ..., parent: _Optional[bytes] = ..., first_block: _Optional[int] = ..., blocks: _Optional[int] = ..., prefix_tokens: _Optional[int] = ..., tier_blocks: _Optional[_Mapping[str, int]] = ..., tier_bytes: _Optional[_Mapping[str, int]] = ..., hits: _Optional[int] = ..., age_s: _Optional[float] = ..., idle_s: _Optional[float] = ..., retention: _Optional[_Union[RetentionSpec, _Mapping]] = ..., pinned_blocks: _Optional[int] = ..., leases: _Optional[int] = ..., children: _Optional[int] = ..., below_blocks: _Optional[int] = ..., tokens: _Optional[bytes] = ..., text: _Optional[str] = ...) -> None: ...
+
+class WarmRequest(_message.Message):
+    __slots__ = ("fingerprint", "tokens", "deadline_s")
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
+    fingerprint: bytes
+    tokens: bytes
+    deadline_s: float
+    def __init__(self, fingerprint: _Optional[bytes] = ..., tokens: _Optional[bytes] = ..., deadline_s: _Optional[float] = ...) -> None: ...
+
+class WarmReply(_message.Message):
+    __slots__ = ("tokens", "brought", "reason")
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    BROUGHT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    tokens: int
+    brought: int
+    reason: str
+    def __init__(self, tokens: _Optional[int] = ..., brought: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class InsightRequest(_message.Message):
     __slots__ = ("fingerprint",)

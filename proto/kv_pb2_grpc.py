@@ -119,6 +119,11 @@ class KVStoreStub:
                 request_serializer=kvterrace_dot_proto_dot_kv__pb2.InsightRequest.SerializeToString,
                 response_deserializer=kvterrace_dot_proto_dot_kv__pb2.InsightReply.FromString,
                 _registered_method=True)
+        self.Warm = channel.unary_unary(
+                '/kvterrace.v1.KVStore/Warm',
+                request_serializer=kvterrace_dot_proto_dot_kv__pb2.WarmRequest.SerializeToString,
+                response_deserializer=kvterrace_dot_proto_dot_kv__pb2.WarmReply.FromString,
+                _registered_method=True)
 
 
 class KVStoreServicer:
@@ -246,6 +251,13 @@ class KVStoreServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Warm(self, request, context):
+        """Bring a prompt up to DRAM, where that pays, from wherever it is, for requests that will come.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_KVStoreServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -333,6 +345,11 @@ def add_KVStoreServicer_to_server(servicer, server):
                     servicer.Insight,
                     request_deserializer=kvterrace_dot_proto_dot_kv__pb2.InsightRequest.FromString,
                     response_serializer=kvterrace_dot_proto_dot_kv__pb2.InsightReply.SerializeToString,
+            ),
+            'Warm': grpc.unary_unary_rpc_method_handler(
+                    servicer.Warm,
+                    request_deserializer=kvterrace_dot_proto_dot_kv__pb2.WarmRequest.FromString,
+                    response_serializer=kvterrace_dot_proto_dot_kv__pb2.WarmReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -794,6 +811,33 @@ class KVStore:
             '/kvterrace.v1.KVStore/Insight',
             kvterrace_dot_proto_dot_kv__pb2.InsightRequest.SerializeToString,
             kvterrace_dot_proto_dot_kv__pb2.InsightReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Warm(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/kvterrace.v1.KVStore/Warm',
+            kvterrace_dot_proto_dot_kv__pb2.WarmRequest.SerializeToString,
+            kvterrace_dot_proto_dot_kv__pb2.WarmReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,6 +1,7 @@
 """The prefix index: keys, the radix tree over token blocks, leases on paths, eviction order."""
 
 from .adaptive import Adaptive
+from .branch import Branch
 from .gdsf import Gdsf
 from .index import PrefixIndex
 from .keys import HASH_BYTES, SEED_BYTES, Extras, block_keys
@@ -18,6 +19,7 @@ __all__ = [
     "SEED_BYTES",
     "TOKEN_BYTES",
     "Adaptive",
+    "Branch",
     "EvictionPolicy",
     "Extras",
     "Gdsf",

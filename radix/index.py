@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from .branch import Branch, nearest
 from .columns import Columns
 from .keycache import KeyCache
 from .keys import SEED_BYTES, Extras
@@ -23,7 +24,7 @@ from .replicas import effective_use
 from .results import Insertion, Match, Removals, Snapshot
 from .retention import RetentionColumns, Retentions
 from .tokens import TOKEN_BYTES
-from .tree import Node, Tree
+from .tree import NONE, Tree, ancestry, flat
 
 Numbers = NDArray[np.int32]
 
@@ -88,7 +89,18 @@ class PrefixIndex:
         """The longest known prefix of packed tokens, in full blocks, at most `limit` of them. Changes nothing."""
         count = len(tokens) // self._size
         path, found = self._tree.walk(tokens, count if limit is None else max(0, min(count, limit)), extras)
-        return Match(_flat(path, found), found * self.block_tokens)
+        return Match(flat(path, found), found * self.block_tokens)
+
+    def branch(self, tokens: bytes, match: Match) -> Branch | None:
+        """What is known behind a match of packed tokens, and is most like their next full block; None when there is no
+        such block, or nothing is known behind it. Compares 64 continuations at most, the newest."""
+        wanted = tokens[len(match) * self._size : (len(match) + 1) * self._size]
+        node = self._tree.node_of(match.last) if len(match) else self._tree.root
+        return nearest(node, len(match) - node.depth, wanted) if len(wanted) == self._size else None
+
+    def knows(self, tokens: bytes, blocks: int) -> bool:
+        """Whether so many blocks of packed tokens are known; cheaper than a match, above all when they are not."""
+        return self._tree.knows(tokens, blocks)
 
     def touch(self, blocks: Sequence[int] | Numbers) -> None:
         """One request used these blocks: one hit each, however often a block is named."""
@@ -113,7 +125,7 @@ class PrefixIndex:
         path, found = self._tree.walk(tokens, total, extras)
         if skip > found:
             raise ValueError(f"block {skip} has no parent: only {found} blocks of its prefix are known")
-        above = _flat(path, found)
+        above = flat(path, found)
         if found == total:
             return Insertion(above, found)
         fresh = self._columns.allocate(total - found)
@@ -237,7 +249,7 @@ class PrefixIndex:
     def next_victims(self, limit: int) -> Numbers:
         """Up to `limit` blocks of one leaf that `evict` would free next, tail first; none when nothing can be."""
         leaf, count = self._policy.victim(limit)
-        return self.tips(leaf, count) if leaf >= 0 else _NONE
+        return self.tips(leaf, count) if leaf >= 0 else NONE
 
     def is_tip(self, block: int) -> bool:
         """Whether no block hangs below this one. KeyError when it is not in the index."""
@@ -292,7 +304,7 @@ class PrefixIndex:
 
     def path(self, block: int) -> Numbers:
         """All blocks from the root to this one, int32."""
-        return _flat(_ancestry(self._tree.node_of(block)), self.depth(block) + 1)
+        return flat(ancestry(self._tree.node_of(block)), self.depth(block) + 1)
 
     def tokens_of(self, block: int) -> bytes:
         """The block's own packed tokens."""
@@ -302,7 +314,7 @@ class PrefixIndex:
 
     def tokens_to(self, block: int) -> bytes:
         """The packed tokens of the whole prefix that ends in this block."""
-        edges = [node.edge for node in _ancestry(self._tree.node_of(block))]
+        edges = [node.edge for node in ancestry(self._tree.node_of(block))]
         return b"".join(edges)[: (self.depth(block) + 1) * self._size]
 
     def extras_of(self, block: int) -> bytes:
@@ -328,12 +340,12 @@ class PrefixIndex:
         at the root), packed tokens. The index must not change meanwhile."""
         for node in self._tree.below(self._tree.root):
             assert node.parent is not None
-            yield _flat([node], len(node.blocks)), node.depth, (node.parent.blocks or [-1])[-1], bytes(node.edge)
+            yield flat([node], len(node.blocks)), node.depth, (node.parent.blocks or [-1])[-1], bytes(node.edge)
 
     def snapshot(self) -> Snapshot:
         """A copy of everything the index knows, parents before children. O(blocks)."""
         nodes = list(self._tree.below(self._tree.root))
-        numbers = _flat(nodes, sum(len(node.blocks) for node in nodes))
+        numbers = flat(nodes, sum(len(node.blocks) for node in nodes))
         parents = array("i")
         for node in nodes:
             assert node.parent is not None
@@ -377,24 +389,6 @@ class PrefixIndex:
             raise KeyError(f"a block of {numbers.tolist()[:8]} is not in the index")
 
 
-_NONE = np.empty(0, dtype=np.int32)
-_NONE.flags.writeable = False
 _NO_REMOVALS = Removals(
-    _NONE, np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0), np.empty(0), np.empty(0, np.bool_)
+    NONE, np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0), np.empty(0), np.empty(0, np.bool_)
 )
-
-
-def _flat(path: Sequence[Node], count: int) -> Numbers:
-    """The first `count` block numbers along the path, in one read-only array."""
-    if not count:
-        return _NONE
-    return np.frombuffer(b"".join([node.blocks for node in path]), dtype=np.int32, count=count)
-
-
-def _ancestry(node: Node) -> list[Node]:
-    """From below the root to `node`."""
-    path = list[Node]()
-    while node.parent is not None:
-        path.append(node)
-        node = node.parent
-    return path[::-1]

@@ -1,7 +1,5 @@
 """`kvterrace drain`: have a node hand its hottest blocks over and leave."""
 
-import asyncio
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Annotated
@@ -10,36 +8,31 @@ import grpc.aio
 import typer
 
 from ...proto import kv_pb2 as pb
-from ..errors import KvterraceError
-from ..options import default_uds
-from ..service.admin import CallRefused, NoSidecar, explain
+from ..service.admin import CallRefused, explain
 from ..service.channel import Address, open_channel
 from ..service.stub import drain_call
-from ..status_view import format_bytes
+from ..status_view import format_bytes, plain
+from .common import AddressOption, JsonOption, address_of, ask, fail, print_json
 
 SLACK_S = 10.0  # beyond the deadline, for the last answer
 
 
 def drain(
-    address: Annotated[
-        str | None,
-        typer.Option("--address", help="unix:/PATH or HOST:PORT of the sidecar.", show_default="this user's socket"),
-    ] = None,
+    address: AddressOption = None,
     deadline: Annotated[float, typer.Option(help="Seconds it may take.", min=0.0, max=600.0)] = 60.0,
     stay: Annotated[bool, typer.Option("--stay", help="Leave the process running when it is done.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Have a sidecar take nothing new, hand its hottest blocks to other nodes, and end. Exit code 1 when that was not
     done by the deadline."""
-    try:
-        last = asyncio.run(_drain(address or f"unix:{default_uds()}", deadline, stay))
-    except (KvterraceError, ValueError) as error:
-        typer.echo(f"kvterrace drain: {error}", err=True)
-        sys.exit(1 if isinstance(error, NoSidecar) else 2)
-    for line in outcome(last):
-        typer.echo(line)
+    last = ask("drain", _drain(address_of(address), deadline, stay, quiet=as_json))
+    if as_json:
+        print_json(plain(last))
+    else:
+        for line in outcome(last):
+            typer.echo(line)
     if last.phase != "done" or last.pending_blocks or last.left.get("deadline"):
-        typer.echo("kvterrace drain: it was not done by the deadline", err=True)
-        sys.exit(1)
+        fail("drain", "it was not done by the deadline", 1)
 
 
 def outcome(said: pb.DrainProgress) -> list[str]:
@@ -58,12 +51,12 @@ def outcome(said: pb.DrainProgress) -> list[str]:
     return lines
 
 
-async def _drain(address: Address, deadline_s: float, stay: bool) -> pb.DrainProgress:
+async def _drain(address: Address, deadline_s: float, stay: bool, *, quiet: bool) -> pb.DrainProgress:
     last, said = pb.DrainProgress(), ""
     async with _answers(address, pb.DrainRequest(deadline_s=deadline_s, stay=stay), deadline_s + SLACK_S) as answers:
         async for last in answers:
             line = f"{last.phase}: {last.handed_blocks:,} blocks handed over, {last.waiting_blocks:,} to go"
-            if last.phase != "done" and line != said:
+            if not quiet and last.phase != "done" and line != said:
                 typer.echo(line)
                 said = line
     if last.phase != "done":

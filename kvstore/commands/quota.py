@@ -1,19 +1,16 @@
 """`kvterrace quota`: a tenant's limits on a running sidecar."""
 
-import asyncio
-import sys
 from typing import Annotated
 
 import typer
 
 from ...proto import kv_pb2 as pb
-from ..errors import KvterraceError
-from ..options import default_uds, parse_size
-from ..service.admin import NoSidecar, set_quota
-from ..status_view import format_bytes
+from ..options import parse_size
+from ..service.admin import set_quota
+from ..status_view import format_bytes, plain
+from .common import CALL_TIMEOUT_S, AddressOption, JsonOption, address_of, ask, fail, print_json
 
 NONE = "none"
-CALL_TIMEOUT_S = 3.0
 
 
 def quota(
@@ -22,19 +19,19 @@ def quota(
     dram_floor: Annotated[str | None, typer.Option(help="DRAM that others cannot take, or none.")] = None,
     nvme: Annotated[str | None, typer.Option(help="NVMe quota, or none.")] = None,
     nvme_floor: Annotated[str | None, typer.Option(help="NVMe that others cannot take, or none.")] = None,
-    address: Annotated[
-        str | None,
-        typer.Option("--address", help="unix:/PATH or HOST:PORT of the sidecar.", show_default="this user's socket"),
-    ] = None,
+    address: AddressOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Set what a tenant may use, and what others cannot take, until the sidecar's next start: the tenants file rules
     then."""
     try:
         request = quota_request(tenant, dram_quota=dram, dram_floor=dram_floor, nvme_quota=nvme, nvme_floor=nvme_floor)
-        now = asyncio.run(set_quota(address or f"unix:{default_uds()}", request, timeout_s=CALL_TIMEOUT_S))
-    except (KvterraceError, ValueError) as error:
-        typer.echo(f"kvterrace quota: {error}", err=True)
-        sys.exit(1 if isinstance(error, NoSidecar) else 2)
+    except ValueError as error:
+        fail("quota", str(error), 2)
+    now = ask("quota", set_quota(address_of(address), request, timeout_s=CALL_TIMEOUT_S))
+    if as_json:
+        print_json(plain(now))
+        return
     for line in quota_lines(now):
         typer.echo(line)
 

@@ -7,8 +7,9 @@ import typer
 from rich.console import Console
 
 from ..service.admin import fetch_status
+from ..service.frames import WIRE_VERSION
 from ..status_view import status_json, status_tables
-from .common import CALL_TIMEOUT_S, AddressOption, JsonOption, address_of, ask, fail
+from .common import CALL_TIMEOUT_S, AddressOption, JsonOption, address_of, ask, fail, print_json
 
 
 def status(
@@ -28,6 +29,9 @@ def status(
         fail("status", f"the recount found a fault: {reply.check_error}", 1)
 
 
-def show_version() -> None:
+def show_version(as_json: JsonOption = False) -> None:
     """Print the version."""
-    typer.echo(f"kvterrace {version('kvterrace')}")
+    if as_json:
+        print_json({"version": version("kvterrace"), "wire_version": WIRE_VERSION})
+    else:
+        typer.echo(f"kvterrace {version('kvterrace')}")

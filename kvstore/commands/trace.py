@@ -146,12 +146,16 @@ def capture_command(
     ] = None,
     seconds: Annotated[float | None, typer.Option("--seconds", min=0.0, help="Stop after so long.")] = None,
     requests: Annotated[int | None, typer.Option("--requests", min=1, help="Stop after so many requests.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write down what a sidecar is asked for, as salted hashes, until Ctrl-C or the limit given."""
     with _reported("capture"):
         done, ended = asyncio.run(_capture(address or f"unix:{default_uds()}", out, seconds, requests))
         lost = f"; {done.lost:,} more came too fast and were lost" if done.lost else ""
-        typer.echo(f"{done.requests:,} requests in {out}{lost}")
+        if as_json:
+            typer.echo(json.dumps({"requests": done.requests, "lost": done.lost, "out": str(out)}))
+        else:
+            typer.echo(f"{done.requests:,} requests in {out}{lost}")
         if ended:
             _fail("capture", ended, 1)
 

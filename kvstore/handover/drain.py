@@ -13,8 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from ...proto import kv_pb2 as pb
 from ..peer.client import PeerClient, PeerError
-from ..service.frames import WIRE_VERSION
-from .neighbours import Neighbours
+from .neighbours import SINCE_VERSION, Neighbours
 from .paths import Path, pack_path
 from .stock import Stock
 
@@ -142,7 +141,7 @@ class Drain:
         client = neighbours.client(node)
         if client is None:
             return
-        asked = pb.TakeOverRequest(wire_version=WIRE_VERSION, node=neighbours.node)
+        asked = pb.TakeOverRequest(wire_version=SINCE_VERSION, node=neighbours.node)
         try:
             reply = await client.take_over(asked, timeout_s=ROOM_S)
         except PeerError as error:
@@ -192,7 +191,7 @@ class Drain:
 
     async def _offer(self, client: PeerClient, mine: str, node: str, path: Path) -> pb.TakeOverReply | None:
         seconds = CALL_S + path.size_bytes / CALL_BYTES_S
-        asked = pb.TakeOverRequest(wire_version=WIRE_VERSION, node=mine, path=pack_path(path), deadline_s=seconds)
+        asked = pb.TakeOverRequest(wire_version=SINCE_VERSION, node=mine, path=pack_path(path), deadline_s=seconds)
         try:
             reply = await client.take_over(asked, timeout_s=seconds + ROOM_S)
             while reply.reason == "busy":

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # they import redis, which a store without a cluster need not
     from ..peer.client import PeerClient
     from ..peer.peers import Peers
 
-SINCE_VERSION = 2  # of the wire: older nodes neither hand over nor take over
+SINCE_VERSION = 2  # of the wire: older nodes neither hand over nor take over; later ones are asked in it, too
 
 
 class Neighbours:

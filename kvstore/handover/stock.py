@@ -11,7 +11,7 @@ from ..depot import Depot
 from ..errors import SessionRefused
 from ..replicas import Replicas, Warmth
 from ..residents import Residents
-from ..session import Backlog
+from ..shared import Backlog
 from ..slabs import SlabPool
 from ..tiers import Tier
 from .paths import Path, hottest

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from ...proto import FieldError
 from ...proto import kv_pb2 as pb
 from ..peer.client import PeerError
-from ..service.frames import WIRE_VERSION, FrameError
+from ..service.frames import FrameError
 from ..status_view import format_bytes
-from .neighbours import Neighbours
+from .neighbours import SINCE_VERSION, Neighbours
 from .paths import MAX_PATHS, Path, unpack_path
 from .stock import Stock
 
@@ -87,7 +87,7 @@ class Warming:
         if client is None:
             return paths
         size = token_bytes = 0
-        asked = pb.HottestRequest(wire_version=WIRE_VERSION, node=self._neighbours.node, max_bytes=self._max_bytes)
+        asked = pb.HottestRequest(wire_version=SINCE_VERSION, node=self._neighbours.node, max_bytes=self._max_bytes)
         try:
             async with client.hottest(asked, timeout_s=within_s) as answers:
                 async for said in answers:

@@ -46,7 +46,8 @@ class Finding:
 
     key: of the last block that they share. token: where they break, typically. kind: "timestamp", "id", "number",
     "reordered", "changed"; "unknown" without text. lost_tokens_per_day: the same again behind the break, and computed
-    again. ours, cached: packed tokens around the break, of one of them and of what it was compared with.
+    again. ours, cached: packed tokens around the break, of one of them and of what it was compared with: up to 16 that
+    both have before it, and up to 32 from it on.
     """
 
     fingerprint: bytes

@@ -23,6 +23,7 @@ from ..service.frames import (
     check_tokens,
     pack_column,
 )
+from ..tracing import OFF, Span, Tracer
 from .counts import BULK, GRPC, LendCounts
 
 MAX_BLOCKS = 4096  # of one call
@@ -59,6 +60,7 @@ class Fetching:
         self._tickets = tickets
         self._bulk_address = bulk_address
         self._streams = 0
+        self.tracer: Tracer = OFF
         self.progress: Tell | None = None
         """What answers how far this node is with computing a prompt; None: it computes nothing."""
         self.counts = LendCounts()
@@ -73,21 +75,30 @@ class Fetching:
         if request.wait_s > 0:
             yield pb.FetchPart(offer=await self._tell(request))
             return
-        loan = await self._lender.lend(
-            request.fingerprint,
-            request.tokens,
-            request.first,
-            max_blocks=MAX_BLOCKS,
-            deadline_s=request.deadline_s * LEND_SHARE,
-        )
-        if loan is None or not loan.blocks:
-            if loan is not None:
-                loan.release()
-            yield pb.FetchPart(offer=pb.Offer())
-            return
-        async with aclosing(self._lent(request, loan)) as parts:
-            async for part in parts:
-                yield part
+        span = self.tracer.start("lend", request.traceparent, node=request.node)
+        try:
+            loan = await self._lend(request, span)
+            if loan is None or not loan.blocks:
+                if loan is not None:
+                    loan.release()
+                yield pb.FetchPart(offer=pb.Offer())
+                return
+            span.set(blocks=len(loan.blocks), bytes=loan.size_bytes)
+            async with aclosing(self._lent(request, loan)) as parts:
+                async for part in parts:
+                    yield part
+        finally:
+            span.end()
+
+    async def _lend(self, request: pb.FetchRequest, span: Span) -> Loan | None:
+        with span.child("bring"):
+            return await self._lender.lend(
+                request.fingerprint,
+                request.tokens,
+                request.first,
+                max_blocks=MAX_BLOCKS,
+                deadline_s=request.deadline_s * LEND_SHARE,
+            )
 
     async def _tell(self, request: pb.FetchRequest) -> pb.Offer:
         if self.progress is None:

@@ -18,6 +18,7 @@ from ...proto import kv_pb2 as pb
 from ..service.frames import WIRE_VERSION
 from ..tiers import Failed, Got, Hit, Miss, Put, Record, Rejected, Usage, Wanted
 from ..tiers.nvme.breaker import Breaker
+from ..tracing import current
 from .budget import Budget
 from .bulk_client import BulkError
 from .client import PeerClient, PeerError
@@ -203,6 +204,7 @@ class PeerTier:
             deadline_s=max(0.0, left),
             bulk=bulk is not None,
             node=self._node,
+            traceparent=current().traceparent,
         )
         async with self.client.fetch(request, timeout_s=max(0.0, left)) as answer:
             offer = await answer.offer()

@@ -7,9 +7,11 @@ simulator runs the same object. Belongs to one thread.
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Literal
 
+from ..spread import LATENCY_BOUNDS_S, Spread
 from .fit import LinearFit
 
 Direction = Literal["read", "write"]
@@ -90,16 +92,21 @@ class IoCost:
     def __init__(self) -> None:
         self._fits: dict[tuple[str, Direction], LinearFit] = {}
         self._lanes: dict[tuple[str, Direction], Lane] = {}
+        self._latencies: dict[tuple[str, str], Spread] = {}
 
     @contextmanager
     def measure(self, tier: str, direction: Direction, clock: Callable[[], float]) -> Generator[Measured, None, None]:
         """Around one transfer; those that overlap share the time."""
         lane = self._lanes.setdefault((tier, direction), Lane())
-        mark, measured = lane.begin(clock()), Measured()
+        began, measured = clock(), Measured()
+        mark = lane.begin(began)
         try:
             yield measured
         finally:
-            self.observe(tier, measured.size_bytes, lane.end(mark, clock()), direction)
+            ended = clock()
+            self.observe(tier, measured.size_bytes, lane.end(mark, ended), direction)
+            if measured.size_bytes:
+                self._latencies.setdefault((tier, direction), Spread(LATENCY_BOUNDS_S)).add(ended - began)
 
     def observe(self, tier: str, size_bytes: int, seconds: float, direction: Direction) -> None:
         """One transfer took so long, alone. Nonsense is ignored."""
@@ -114,6 +121,10 @@ class IoCost:
         """One transfer of so many bytes; 0.0 = not known."""
         fit = self._fits.get((tier, direction))
         return 0.0 if fit is None or fit.count < KNOWN_TRANSFERS else fit.predict((size_bytes, 1.0))
+
+    def latencies(self) -> dict[tuple[str, str], Spread]:
+        """Seconds from the beginning to the end of each transfer that moved something, by tier and direction."""
+        return deepcopy(self._latencies)
 
     def tiers(self, direction: Direction) -> dict[str, TierCost]:
         costs: dict[str, TierCost] = {}

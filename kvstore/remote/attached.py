@@ -1,6 +1,6 @@
 """Attached: the uploader of a store that has one, and what a store without one says in its place."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..residents import Residents
 from ..stats import TierStats
@@ -44,6 +44,11 @@ class Attached:
     async def clear(self, fingerprint: bytes | None) -> None:
         if self.uploader is not None:
             await self.uploader.clear(fingerprint)
+
+    async def remove(self, fingerprint: bytes, blocks: Sequence[tuple[bytes, int]]) -> None:
+        """Keys and ordinals of blocks."""
+        if self.uploader is not None:
+            await self.uploader.remove(fingerprint, blocks)
 
     async def stop(self) -> None:
         if self.uploader is not None:

@@ -78,6 +78,11 @@ class Uploader(WriteBehind):
         if fingerprint is not None:
             await self._tier.clear(fingerprint)
 
+    async def remove(self, fingerprint: bytes, blocks: Sequence[tuple[bytes, int]]) -> None:
+        """Remove blocks, given by key and ordinal, there too, whoever wrote them."""
+        self._epoch += 1
+        await self._tier.remove(fingerprint, blocks)
+
     async def stop(self) -> None:
         """Give up what waits, and close the tier. What is being written ends by itself."""
         self.close()
@@ -159,6 +164,7 @@ class Uploader(WriteBehind):
             fresh = counts.uploaded_blocks - fresh
             measured.size_bytes = fresh * records[0].block_bytes if fresh == len(records) else 0
         self._counters.written_bytes[REMOTE] += fresh * records[0].block_bytes
+        self._counters.came_bytes[REMOTE] += fresh * records[0].block_bytes
         self._counters.demoted_blocks[REMOTE] += fresh
         return answers
 

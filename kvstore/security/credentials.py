@@ -73,6 +73,11 @@ class Credentials:
         return self._watched.version
 
     @property
+    def files(self) -> CredentialFiles:
+        """What they were read from."""
+        return self._files
+
+    @property
     def tls(self) -> bool:
         return self._files.tls
 

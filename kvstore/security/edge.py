@@ -35,6 +35,11 @@ def identity_of(context: object) -> Identity:
     return _CALLER.get()
 
 
+def act_as(who: Identity) -> None:
+    """What this task goes on to call of the servicer, within the process, is called by `who`."""
+    _CALLER.set(who)
+
+
 class Edge(grpc.aio.ServerInterceptor):
     """calls: what a full method name needs; None = it is refused."""
 

@@ -57,6 +57,11 @@ class Guard:
         self._unsaid: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
 
+    @property
+    def asks(self) -> bool:
+        """Whether callers by TCP must prove who they are."""
+        return self._asks
+
     def admit(self, caller: Caller, roles: frozenset[Role], what: str) -> Identity | Denied:
         """Who it is, when it has one of `roles`. what: it wants, for the log."""
         found = self.recognise(caller)

@@ -91,6 +91,8 @@ LIMITS: dict[str, int] = {
     "PrefixesRequest.key": _DIGEST_BYTES,
     "PrefixesRequest.sort": 16,
     "InsightRequest.fingerprint": _DIGEST_BYTES,
+    "WarmRequest.fingerprint": _DIGEST_BYTES,
+    "WarmRequest.tokens": _BY_MESSAGE_LIMIT,
     "ScoreRequest.fingerprint": _DIGEST_BYTES,
     "ScoreRequest.tokens": _BY_MESSAGE_LIMIT,
     "ScoreRequest.namespace": 256,

@@ -35,8 +35,17 @@ def _nothing(_: Any) -> Mapping[str, object]:
 
 
 def _space(request: Any) -> Mapping[str, object]:
-    tenant = getattr(request, "tenant", "")
-    return {"tenant": tenant} if tenant else {"namespace": request.fingerprint.hex()[:64] or "all"}
+    tenant, key = getattr(request, "tenant", ""), getattr(request, "key", b"")
+    where = {"tenant": tenant} if tenant else {}
+    if key:
+        where["key"] = key.hex()
+    if request.fingerprint or not where:
+        where["namespace"] = request.fingerprint.hex()[:64] or "all"
+    return {**where, **({"dry_run": True} if request.dry_run else {})}
+
+
+def _cleared(request: Any) -> Mapping[str, object]:
+    return {**_space(request), **({"tokens": len(request.tokens) // 4} if request.tokens else {})}
 
 
 def _limits(request: Any) -> Mapping[str, object]:
@@ -47,7 +56,8 @@ def _retained(request: Any) -> Mapping[str, object]:
     said = request.retention
     wishes = {"priority": said.priority, "ttl_s": said.ttl_s, "pinned": said.pinned}
     chosen = {name: wishes[name] for name in wishes if name in request.set}
-    return {**_space(request), "tokens": len(request.tokens) // 4, **chosen}
+    below = {"below": True} if request.below else {}
+    return {**_space(request), "tokens": len(request.tokens) // 4, **below, **chosen}
 
 
 def _draining(request: Any) -> Mapping[str, object]:
@@ -61,7 +71,7 @@ def _blocks(reply: Any) -> Mapping[str, object]:
 CALLS: dict[str, Call] = {
     "Session": Call(_SERVE),
     "Status": Call(_LOOK),
-    "Clear": Call(_OPERATE, _space, _blocks),
+    "Clear": Call(_OPERATE, _cleared, _blocks),
     "Retain": Call(_OPERATE, _retained, _blocks),
     "SetQuota": Call(_OPERATE, _limits),
     "Flush": Call(_OPERATE, _nothing),
@@ -76,6 +86,7 @@ CALLS: dict[str, Call] = {
     "Explain": Call(_LOOK),
     "Prefixes": Call(_LOOK),
     "Insight": Call(_LOOK),
+    "Warm": Call(_OPERATE),
 }
 
 

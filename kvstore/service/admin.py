@@ -21,6 +21,7 @@ from .stub import (
     retain_call,
     score_call,
     status_call,
+    warm_call,
 )
 
 
@@ -30,6 +31,10 @@ class NoSidecar(KvterraceError):
 
 class CallRefused(KvterraceError):
     """The sidecar answers, and says that the request is wrong."""
+
+
+class CallDenied(CallRefused):
+    """The caller may not make this call."""
 
 
 T = TypeVar("T")
@@ -46,6 +51,11 @@ async def clear_store(address: Address, fingerprint: bytes, *, timeout_s: float,
     return (await _call(address, lambda to: clear_call(to, asked, timeout_s), timeout_s)).blocks
 
 
+async def clear_blocks(address: Address, asked: pb.ClearRequest, *, timeout_s: float) -> pb.ClearReply:
+    """Drop what the request means; how much it was."""
+    return await _call(address, lambda to: clear_call(to, asked, timeout_s), timeout_s)
+
+
 async def set_quota(address: Address, asked: pb.QuotaRequest, *, timeout_s: float) -> pb.TenantStatus:
     """Set a tenant's limits; what they are then."""
     return (await _call(address, lambda to: quota_call(to, asked, timeout_s), timeout_s)).tenant
@@ -58,6 +68,11 @@ async def retain_blocks(
     said = pb.RetentionSpec(priority=wish.priority, ttl_s=wish.ttl_s, pinned=wish.pinned)
     asked = pb.RetainRequest(fingerprint=fingerprint, tokens=tokens, retention=said, set=fields)
     return (await _call(address, lambda to: retain_call(to, asked, timeout_s), timeout_s)).blocks
+
+
+async def retain(address: Address, asked: pb.RetainRequest, *, timeout_s: float) -> pb.RetainReply:
+    """Set what blocks are worth keeping; how many they are."""
+    return await _call(address, lambda to: retain_call(to, asked, timeout_s), timeout_s)
 
 
 async def flush_store(address: Address, *, deadline_s: float, timeout_s: float) -> pb.FlushReply:
@@ -91,6 +106,12 @@ async def fetch_insight(address: Address, request: pb.InsightRequest, *, timeout
     return await _call(address, lambda to: insight_call(to, request, timeout_s), timeout_s)
 
 
+async def warm_prompt(address: Address, request: pb.WarmRequest, *, timeout_s: float) -> pb.WarmReply:
+    """Have a prompt brought up to DRAM, within the request's deadline."""
+    timeout_s += request.deadline_s
+    return await _call(address, lambda to: warm_call(to, request, timeout_s), timeout_s)
+
+
 async def _call(address: Address, call: Callable[[grpc.aio.Channel], Awaitable[T]], timeout_s: float) -> T:
     async with open_channel(address) as channel:
         try:
@@ -109,5 +130,7 @@ def explain(error: grpc.aio.AioRpcError, address: Address, timeout_s: float) -> 
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return NoSidecar(f"the sidecar at {address} took the call, but has not answered within {timeout_s:g} s")
     if error.code() is grpc.StatusCode.UNAUTHENTICATED:
-        return CallRefused(f"{address} asks who calls: {error.details()}; see --token-file and --tls-cert")
+        return CallDenied(f"{address} asks who calls: {error.details()}; see --token-file and --tls-cert")
+    if error.code() is grpc.StatusCode.PERMISSION_DENIED:
+        return CallDenied(error.details() or error.code().name)
     return CallRefused(error.details() or error.code().name)

@@ -68,6 +68,11 @@ class Place:
 Address: TypeAlias = str | Place
 
 
+def address_parts(to: Address) -> tuple[str, Credentials | None]:
+    """Where, and what is shown there; None: nothing."""
+    return (to.address, to.credentials) if isinstance(to, Place) else (to, None)
+
+
 def open_channel(to: Address, credentials: Credentials | None = None) -> grpc.aio.Channel:
     """A channel that dials on first use. Close it. credentials: shown there; TLS is for HOST:PORT alone, a Unix socket
     is guarded by its mode."""

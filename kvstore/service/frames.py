@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from ...proto import BlockLayout, Namespace, Retention, RetentionRange
 from ...proto import kv_pb2 as pb
 from ..arena import ArenaView
-from ..types import Acquired, Lookup, Origin, Reserved, Slots, Wait
+from ..types import Acquired, Lookup, Miss, Origin, Reserved, Slots, Wait
 from .insight_frames import pack_miss, unpack_miss
 
-WIRE_VERSION = 2
+WIRE_VERSION = 3
 MIN_WIRE_VERSION = 1  # the oldest that is still spoken, with engines and with nodes
+RECEIPTS_SINCE = 3  # before it nobody reads `served`, and an answer has a reason but no Miss
 PACKAGE_VERSION = version("kvterrace")
 TOKEN_BYTES = 4
 MAX_RETENTION_RANGES = 256  # of one prompt
@@ -140,6 +141,11 @@ def pack_found(found: Lookup) -> pb.Found:
     )
 
 
+def unpack_found(frame: pb.Found) -> Lookup:
+    miss = unpack_miss(frame.miss) if frame.HasField("miss") else None
+    return Lookup(dict(frame.tiers), frame.reason, frame.compute_s, frame.load_s, miss)
+
+
 def pack_acquire(tokens: bytes, skip: int, deadline_s: float, wait: Wait | None, origin: Origin | None) -> pb.Acquire:
     asked = pb.Acquire(tokens=tokens, skip=skip, deadline_s=deadline_s, wait=pack_wait(wait))
     if origin is not None:
@@ -207,11 +213,14 @@ def unpack_wait(frame: pb.Acquire | pb.Acquired) -> Wait | None:
     return Wait(wait.ticket, wait.waited_s, wait.had, wait.until, wait.expected_s)
 
 
-def unpack_acquired(frame: pb.Acquired, lease: int, arena: ArenaView) -> Acquired:
-    """With `lease` in place of the server's own number."""
+def unpack_acquired(frame: pb.Acquired, lease: int, arena: ArenaView, block_tokens: int) -> Acquired:
+    """With `lease` in place of the server's own number, and with a Miss wherever there is a reason: older servers say
+    none."""
     tiers = dict(sorted(frame.tiers.items(), key=lambda row: row[0] != "dram"))  # a map has no order; DRAM comes first
     slots, wait = unpack_slots(frame.slots), unpack_wait(frame)
     miss = unpack_miss(frame.miss) if frame.HasField("miss") else None
+    if miss is None and frame.reason and wait is None:
+        miss = Miss(frame.reason, (frame.first + len(slots)) * block_tokens)
     return Acquired(lease, frame.first, slots, tiers, frame.reason, arena, frame.compute_s, wait, miss)
 
 

@@ -1,20 +1,26 @@
 """The calls that tell an operator what was reused and why the rest was not. Part of the Servicer."""
 
+from dataclasses import replace
+from itertools import islice
+
 import grpc
 import grpc.aio
 
 from ...proto import kv_pb2 as pb
 from ..events.sight import Sees, Sight, everything
 from ..insight import Insight
-from ..prefixes import DEFAULT_LIMIT
+from ..keyed import MIN_KEY_BYTES
+from ..prefixes import DEFAULT_LIMIT, Listing
 from ..security.edge import identity_of
 from ..store import Store
 from ..text import Texts
+from ..why import told
 from .frames import FrameError, check_tokens
 from .handover import HandoverCalls
 from .insight_frames import pack_explanation, pack_insight, pack_listing, pack_receipt
 
 MAX_PREFIXES = 1000
+MAX_RECEIPTS = 10_000  # in one answer
 SORTS = ("hits", "bytes", "age", "idle", "tokens")
 
 ReceiptsContext = grpc.aio.ServicerContext[pb.ReceiptsRequest, pb.ReceiptsReply]
@@ -60,15 +66,13 @@ class InsightCalls(HandoverCalls):
     def receipts(self, request: pb.ReceiptsRequest, sees: Sees = everything) -> pb.ReceiptsReply:
         """Newest first."""
         kept = self.insight.receipts
-        found = [
-            pack_receipt(each)
-            for each in kept
-            if sees(each.fingerprint)
-            and request.request_id in ("", each.request_id)
-            and request.reason in ("", each.miss.reason if each.miss is not None else "")
-            and request.fingerprint in (b"", each.fingerprint)
-        ]
-        return pb.ReceiptsReply(receipts=found[: request.limit or None], total=kept.total)
+        known = kept.find(request.request_id, request.reason if sees is everything else "")
+        if sees is not everything:  # what is not theirs to know must not decide what is found, either
+            veiled = (replace(each, miss=told(each.miss)) for each in known if sees(each.fingerprint))
+            known = (each for each in veiled if request.reason in ("", each.miss.reason if each.miss else ""))
+        found = (pack_receipt(each) for each in known if request.fingerprint in (b"", each.fingerprint))
+        limit = min(request.limit or MAX_RECEIPTS, MAX_RECEIPTS)
+        return pb.ReceiptsReply(receipts=islice(found, limit), total=kept.total)
 
     def explain(self, request: pb.ExplainRequest, sees: Sees = everything) -> pb.ExplainReply:
         """FrameError for a namespace that is not here, or not for this caller to see."""
@@ -78,7 +82,8 @@ class InsightCalls(HandoverCalls):
             if len(named) != 1:
                 raise FrameError("namespace", f"{len(named)} namespaces are labelled {request.namespace!r}")
             space = named[0]
-        found = self._store.explainer.explain(space, tokens) if sees(space) else None
+        operator = sees is everything
+        found = self._store.explainer.explain(space, tokens, operator=operator) if sees(space) else None
         if found is None:
             raise FrameError("fingerprint", "nothing of that namespace is here, and no engine has a session on it")
         return pack_explanation(found)
@@ -87,6 +92,11 @@ class InsightCalls(HandoverCalls):
         """FrameError for an order that does not exist."""
         if request.sort and request.sort not in SORTS:
             raise FrameError("sort", f"{request.sort!r} is none of {', '.join(SORTS)}")
+        if 0 < len(request.key) < MIN_KEY_BYTES:
+            raise FrameError("key", f"must have {MIN_KEY_BYTES} bytes at least, not {len(request.key)}")
+        if request.no_runs:
+            spaces = self._store.prefixes.within(request.fingerprint, request.tenant, sees)
+            return pack_listing(Listing((), 0, False, spaces), self.texts)
         listing = await self._store.prefixes.list(
             fingerprint=request.fingerprint,
             tenant=request.tenant,
@@ -103,7 +113,7 @@ class InsightCalls(HandoverCalls):
         """What this caller may see of it."""
         spaces = [each for each in self.insight.spaces(request.fingerprint) if sees(each.fingerprint)]
         findings = [each for each in self.insight.findings() if sees(each.fingerprint)]
-        return pack_insight(spaces, findings)
+        return pack_insight(spaces, findings, self.insight.skipped)
 
     def _sight(self, context: object) -> Sees:
         return self.sight(identity_of(context))

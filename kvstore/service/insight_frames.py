@@ -6,7 +6,7 @@ from ...proto import FieldError
 from ...proto import kv_pb2 as pb
 from ..explain import Explanation
 from ..insight.types import Finding, SpaceInsight
-from ..prefixes import Listing, PrefixInfo
+from ..prefixes import Listing, PrefixInfo, SpaceInfo
 from ..text import Texts
 from ..types import Miss, Receipt
 
@@ -58,6 +58,9 @@ def unpack_receipt(frame: pb.Receipt) -> Receipt:
     for name in times:
         if not 0 <= getattr(frame, name) < MAX_SECONDS:
             raise FieldError(name, "must be between 0 and 1e9 seconds")
+    for name in ("gone_s", "kept_s"):
+        if not 0 <= getattr(frame.miss, name) < MAX_SECONDS:
+            raise FieldError(f"miss.{name}", "must be between 0 and 1e9 seconds")
     if not -MAX_SECONDS < frame.saved_s < MAX_SECONDS:
         raise FieldError("saved_s", "must be between -1e9 and 1e9 seconds")
     return Receipt(
@@ -86,7 +89,20 @@ def pack_explanation(found: Explanation) -> pb.ExplainReply:
 
 def pack_listing(listing: Listing, texts: Texts) -> pb.PrefixesReply:
     rows = [_prefix(each, texts) for each in listing.prefixes]
-    return pb.PrefixesReply(prefixes=rows, total=listing.total, partial=listing.partial)
+    spaces = [_prefix_space(each) for each in listing.spaces]
+    return pb.PrefixesReply(prefixes=rows, total=listing.total, partial=listing.partial, spaces=spaces)
+
+
+def _prefix_space(space: SpaceInfo) -> pb.PrefixSpace:
+    return pb.PrefixSpace(
+        fingerprint=space.fingerprint,
+        label=space.label,
+        tenant=space.tenant,
+        block_tokens=space.block_tokens,
+        sessions=space.sessions,
+        tier_blocks=dict(space.tier_blocks),
+        tier_bytes=dict(space.tier_bytes),
+    )
 
 
 def _prefix(info: PrefixInfo, texts: Texts) -> pb.PrefixStatus:
@@ -115,8 +131,11 @@ def _prefix(info: PrefixInfo, texts: Texts) -> pb.PrefixStatus:
     )
 
 
-def pack_insight(spaces: Sequence[SpaceInsight], findings: Sequence[Finding]) -> pb.InsightReply:
-    return pb.InsightReply(spaces=[_space(each) for each in spaces], findings=[_finding(each) for each in findings])
+def pack_insight(spaces: Sequence[SpaceInsight], findings: Sequence[Finding], skipped: int = 0) -> pb.InsightReply:
+    """skipped: prompts that were not looked at."""
+    return pb.InsightReply(
+        spaces=[_space(each) for each in spaces], findings=[_finding(each) for each in findings], skipped=skipped
+    )
 
 
 def _space(space: SpaceInsight) -> pb.SpaceInsight:

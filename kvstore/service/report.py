@@ -62,6 +62,7 @@ def _device(stats: DeviceStats) -> pb.DeviceStatus:
 
 
 def _counters(counters: Counters) -> pb.Counters:
-    # Both have the same fields; not asdict(), which takes a Counter apart.
-    values: dict[str, Any] = {each.name: getattr(counters, each.name) for each in fields(Counters)}
+    # Not asdict(), which takes a Counter apart. What the message lacks is for metrics alone.
+    told: set[str] = set(pb.Counters.DESCRIPTOR.fields_by_name)
+    values: dict[str, Any] = {each.name: getattr(counters, each.name) for each in fields(Counters) if each.name in told}
     return pb.Counters(**values)

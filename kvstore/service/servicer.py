@@ -14,7 +14,7 @@ from typing import Protocol, cast
 import grpc
 import grpc.aio
 
-from ...proto import FieldError, Retention
+from ...proto import FieldError
 from ...proto import kv_pb2 as pb
 from ..errors import SessionRefused
 from ..events.feed import Feed, FeedFull
@@ -26,9 +26,9 @@ from ..security.limits import check
 from ..session import Session as StoreSession
 from ..store import Store
 from ..text import Texts
-from . import frames, tenants
-from .frames import FrameError
+from . import frames, keeping, tenants
 from .insight import InsightCalls
+from .keeping import BadRequest
 from .report import status_reply
 from .stream import MAX_DEADLINE_S, SessionStream
 from .trace_feed import TraceFeed
@@ -36,8 +36,6 @@ from .trace_feed import TraceFeed
 log = logging.getLogger(__name__)
 
 OPEN_TIMEOUT_S = 5.0
-FINGERPRINT_BYTES = 32
-_RETENTION_FIELDS = {"priority", "ttl_s", "pinned"}
 
 Context = grpc.aio.ServicerContext[pb.ClientFrame, pb.ServerFrame]
 FetchContext = grpc.aio.ServicerContext[pb.FetchRequest, pb.FetchPart]
@@ -125,36 +123,32 @@ class Servicer(InsightCalls):
         return self.status(self._recount() if request.check else "")
 
     async def Clear(self, request: pb.ClearRequest, context: Context) -> pb.ClearReply:
-        """Drop the blocks of one namespace, of a tenant, or all."""
-        if len(request.fingerprint) not in (0, FINGERPRINT_BYTES):
-            size = len(request.fingerprint)
-            await context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                f"fingerprint: must have {FINGERPRINT_BYTES} bytes or none, not {size}",
-            )
+        """Drop blocks for good."""
         try:
-            return pb.ClearReply(blocks=await tenants.clear(self._store, request))
-        except tenants.BadTenant as error:
+            return await keeping.clear(self._store, request)
+        except BadRequest as error:
             await context.abort(error.code, str(error))
 
     async def SetQuota(self, request: pb.QuotaRequest, context: Context) -> pb.QuotaReply:
         """Set what a tenant may use, and what others cannot take."""
         try:
             return tenants.set_quota(self._store, request)
-        except tenants.BadTenant as error:
+        except BadRequest as error:
             await context.abort(error.code, str(error))
 
     async def Retain(self, request: pb.RetainRequest, context: Context) -> pb.RetainReply:
-        """Set what a prefix or a namespace is worth keeping."""
-        said = request.retention
+        """Set what blocks are worth keeping."""
         try:
-            wish = Retention(said.priority, said.ttl_s, said.pinned)
-            tokens = frames.check_tokens(request.tokens)
-            if not request.set or not set(request.set) <= _RETENTION_FIELDS:
-                raise FrameError("set", f"must name some of {', '.join(sorted(_RETENTION_FIELDS))}")
-        except (FieldError, FrameError) as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{error.field}: {error.message}")
-        return pb.RetainReply(blocks=self._store.retain(request.fingerprint, tokens, wish, list(request.set)))
+            return await keeping.retain(self._store, request)
+        except BadRequest as error:
+            await context.abort(error.code, str(error))
+
+    async def Warm(self, request: pb.WarmRequest, context: Context) -> pb.WarmReply:
+        """Bring a prompt up to DRAM."""
+        try:
+            return await keeping.warm(self._store, request)
+        except BadRequest as error:
+            await context.abort(error.code, str(error))
 
     async def Flush(self, request: pb.FlushRequest, context: Context) -> pb.FlushReply:
         """Write what waits for the lower tier, and sync it."""
@@ -220,6 +214,7 @@ class Servicer(InsightCalls):
         reply.boot_id = self._boot_id
         reply.package_version = frames.PACKAGE_VERSION
         reply.uptime_s = self._clock() - self._started
+        reply.time_s = time.time()
         reply.check_error = check_error
         self.describe_handover(reply)
         return reply

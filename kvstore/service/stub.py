@@ -84,6 +84,11 @@ async def insight_call(channel: grpc.aio.Channel, request: pb.InsightRequest, ti
     return cast(pb.InsightReply, await _stub(channel).Insight(request, timeout=timeout_s))
 
 
+async def warm_call(channel: grpc.aio.Channel, request: pb.WarmRequest, timeout_s: float) -> pb.WarmReply:
+    """The unary Warm. grpc.aio.AioRpcError when it fails."""
+    return cast(pb.WarmReply, await _stub(channel).Warm(request, timeout=timeout_s))
+
+
 def add_servicer(servicer: KVStoreServicer, server: grpc.aio.Server) -> None:
     """Register `servicer` with `server`, before it starts."""
     generated: Any = kv_pb2_grpc

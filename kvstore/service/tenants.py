@@ -1,4 +1,4 @@
-"""Tenants at the gRPC edge: their limits set, their blocks cleared, their use told."""
+"""Tenants at the gRPC edge: their limits set, their use told."""
 
 import grpc
 
@@ -6,43 +6,24 @@ from ...proto import kv_pb2 as pb
 from ..errors import ConfigError, SessionRefused
 from ..store import Store
 from ..tenants.tenants import TenantStats
+from .keeping import BadRequest
 
 _QUOTAS, _FLOORS = ("dram_quota", "nvme_quota"), ("dram_floor", "nvme_floor")
 FIELDS = (*_QUOTAS, *_FLOORS)
 
 
-class BadTenant(ValueError):
-    """A request that cannot be carried out; the message begins with the field."""
-
-    def __init__(self, code: grpc.StatusCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 def set_quota(store: Store, request: pb.QuotaRequest) -> pb.QuotaReply:
-    """Carry it out. BadTenant."""
+    """Carry it out. BadRequest."""
     if not request.set or not set(request.set) <= set(FIELDS):
-        raise BadTenant(grpc.StatusCode.INVALID_ARGUMENT, f"set: must name some of {', '.join(FIELDS)}")
+        raise BadRequest(grpc.StatusCode.INVALID_ARGUMENT, f"set: must name some of {', '.join(FIELDS)}")
     wish: dict[str, int | None] = {name: getattr(request, name) for name in request.set}
     wish |= {name: wish[name] or None for name in _QUOTAS if name in wish}
     try:
         return pb.QuotaReply(tenant=tenant_status(store.tenancy.limit(request.tenant, **wish)))
     except SessionRefused as error:
-        raise BadTenant(grpc.StatusCode.NOT_FOUND, str(error)) from None
+        raise BadRequest(grpc.StatusCode.NOT_FOUND, str(error)) from None
     except ConfigError as error:
-        raise BadTenant(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
-
-
-async def clear(store: Store, request: pb.ClearRequest) -> int:
-    """One namespace, one tenant or all; how many blocks. BadTenant."""
-    if not request.tenant:
-        return await store.clear(request.fingerprint or None)
-    if request.fingerprint:
-        raise BadTenant(grpc.StatusCode.INVALID_ARGUMENT, "tenant: not together with a fingerprint")
-    try:
-        return await store.clear_tenant(request.tenant)
-    except SessionRefused as error:
-        raise BadTenant(grpc.StatusCode.NOT_FOUND, str(error)) from None
+        raise BadRequest(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
 
 
 def tenant_status(stats: TenantStats) -> pb.TenantStatus:

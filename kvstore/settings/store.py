@@ -38,5 +38,7 @@ class ListenSettings(BaseModel):
     )
     listen: HostPort | None = Field(default=None, description="Also serve gRPC on this HOST:PORT.")
     http: HostPort | None = Field(
-        default=None, description="Serve /health, /ready, /metrics and /status.json on this HOST:PORT. Default: off."
+        default=None,
+        description="Serve the dashboard, /health, /ready, /metrics and /status.json on this HOST:PORT. Default: off.",
     )
+    no_dashboard: bool = Field(default=False, description="Leave the dashboard out of what --http serves.")

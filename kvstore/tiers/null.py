@@ -34,6 +34,9 @@ class NullTier:
     async def clear(self, fingerprint: bytes | None) -> int:
         return 0
 
+    async def forget(self, fingerprint: bytes, keys: Sequence[bytes]) -> None:
+        """Nothing is here."""
+
     def devices(self) -> tuple[()]:
         return ()
 

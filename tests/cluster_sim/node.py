@@ -15,6 +15,7 @@ from kvterrace.kvstore.handover.answering import Answering
 from kvterrace.kvstore.handover.drain import Drain
 from kvterrace.kvstore.handover.neighbours import Neighbours
 from kvterrace.kvstore.handover.warming import Warming
+from kvterrace.kvstore.insight import Insight
 from kvterrace.kvstore.peer.client import PeerClient
 from kvterrace.kvstore.peer.fetching import Fetching
 from kvterrace.kvstore.peer.peers import Peers
@@ -75,7 +76,8 @@ class SimNode:
         self.grpc, self.bulk = f"{name}:1", f"{name}:2"
         self.arena = Arena.anonymous(rng.choice((24, 40, 64)) * PAGE_BYTES)
         below = None if disk is None else Below(disk, disk.inventory(), in_flight_share=0.8, backlog_share=0.5)
-        self.store = Store(self.arena, below=below, clock=loop.time, ghost_entries=1024)
+        insight = Insight(clock=loop.time, wall=loop.time, cpu=loop.time)
+        self.store = Store(self.arena, below=below, clock=loop.time, ghost_entries=1024, insight=insight)
         self.tickets = Tickets(max_tickets=rng.choice((2, 256)), ttl_s=1.0)
         self.peers = Peers(
             name,

@@ -42,7 +42,7 @@ BYTES, TEXT, WHOLE = FieldDescriptor.TYPE_BYTES, FieldDescriptor.TYPE_STRING, Fi
 USUAL = {
     ("tokens", BYTES): st.sampled_from([PROMPT, PROMPT[:64], PROMPT[:62], b"", pack_tokens(np.arange(5, 900))]),
     ("fingerprint", BYTES): st.sampled_from([SPACE.fingerprint(), b"", bytes(32), b"short"]),
-    ("wire_version", WHOLE): st.sampled_from([0, 1, 2, 3]),
+    ("wire_version", WHOLE): st.sampled_from([0, 1, 2, 3, 4]),
     ("node", TEXT): st.sampled_from(["", "b", "x" * 200]),
     ("set", TEXT): st.sampled_from(["pinned", "ttl_s", "priority", "nothing"]),
 }

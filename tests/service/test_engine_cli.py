@@ -1,5 +1,5 @@
-"""`kvterrace engine`: a user's mistake is one line and exit code 2. One of them as a process, the others by the program's
-main() in this one, since a process takes seconds to import torch."""
+"""`kvterrace engine`: a user's mistake is one line and exit code 2. One of them as a process, the others by main() in
+this one, since a process takes seconds to import torch."""
 
 import os
 import socket

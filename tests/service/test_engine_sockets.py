@@ -48,7 +48,7 @@ class Torrent:
                 threading.Event().wait(0.0005)
         reason = "length" if count == self.tokens else "cancelled"
         tokens = {"hbm": 0, "dram": 0, "nvme": 0, "peer": 0, "computed": 3}
-        on_output(Output(request.request_id, 0, finish_reason=reason, receipt=Receipt(3, tokens, "", 0.0, 0.0)))
+        on_output(Output(request.request_id, 0, finish_reason=reason, receipt=Receipt(3, tokens, None, 0.0, 0.0)))
         self.ended.set()
 
 

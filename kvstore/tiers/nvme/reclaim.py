@@ -30,7 +30,7 @@ class Reclaimer:
         self._stopped = False
         self._progress = asyncio.Event()
         self.affordable = True  # within the write budget, when it was last tried
-        # The device's own breaker does not see this: each try begins with writes that succeed, and each writes a segment.
+        # The device's own breaker does not see this: each try begins with writes that succeed.
         self._pause = Breaker("reclaiming", log.device.options.clock, threshold=1)
 
     def kick(self, *, probe: bool = False) -> None:

@@ -164,10 +164,17 @@ class NvmeTier:
             await asyncio.wait(writing)
         for home in self._logs:
             await home.remove_foreign()
-            if not await home.safety.sync():  # all of it: a block that was dropped before must not come back either
-                log.error("%s: what was cleared may come back after a restart", home.device.where.path)
-            home.reclaimer.kick()
+            await _make_sure(home)
         return count
+
+    async def forget(self, fingerprint: bytes, keys: Sequence[bytes]) -> None:
+        """As clear, of these blocks of a namespace; what is being written of all of it will not become visible."""
+        writing = self._writes.void(fingerprint)
+        await self.drop(keys)
+        if writing:
+            await asyncio.wait(writing)
+        for home in self._logs:
+            await _make_sure(home)
 
     async def flush(self, *, deadline_s: float) -> bool:
         """True: everything that was answered Stored before survives a power cut."""
@@ -224,3 +231,10 @@ class NvmeTier:
         self._index.check()
         for home in self._logs:
             home.check()
+
+
+async def _make_sure(home: Log) -> None:
+    """That what was dropped does not come back: all of it, what was dropped before, too."""
+    if not await home.safety.sync():
+        log.error("%s: what was cleared may come back after a restart", home.device.where.path)
+    home.reclaimer.kick()

@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 DEADLINE_S = 2.0  # of one read, whatever the caller would wait
 TELLING_S = 0.05  # a shorter deadline that was missed says nothing of the store's health
+REMOVED_AT_ONCE = 64
 COUNT_S = 60.0  # between two counts; longer while one takes long
 COUNT_SHARE = 20  # times what a count takes is left in peace after it
 MOST_COUNT_S = 3600.0
@@ -90,6 +91,13 @@ class RemoteTier:
     async def drop(self, keys: Sequence[bytes]) -> list[bool]:
         """Of blocks that this process put or got; it does not know the namespace of others."""
         return list(await asyncio.gather(*(self._drop(self._names.pop(key, None)) for key in keys)))
+
+    async def remove(self, fingerprint: bytes, blocks: Sequence[tuple[bytes, int]]) -> None:
+        """As drop, of blocks of a namespace that anybody may have put, by key and ordinal."""
+        for start in range(0, len(blocks), REMOVED_AT_ONCE):
+            part = blocks[start : start + REMOVED_AT_ONCE]
+            names = [self._envelope.name(fingerprint, key, at) for key, at in part]
+            await asyncio.gather(*(self._drop(name) for name in names if isinstance(name, Name)))
 
     async def has(
         self, fingerprint: bytes, keys: Sequence[bytes], ordinals: Sequence[int], *, deadline_s: float

@@ -197,7 +197,7 @@ async def test_nodes_and_engines_of_two_wire_versions_work_together(node, connec
     assert (await tools.fetched(two, first)).tiers == {"peer": BLOCKS * 16}
     assert (await tools.fetched(one, second)).tiers == {"peer": BLOCKS * 16}
     versions = {each.node: each.wire_version for each in (await new.status()).cluster.members}
-    assert versions == {"new": 2, "old": 1}
+    assert versions == {"new": 3, "old": 1}
     replicas = (await new.status()).cluster.replica_bytes
     assert replicas == BLOCKS * one.arena.slot_bytes, "what came from the other, which still has it"
     code, said = await drain(new, "--stay")

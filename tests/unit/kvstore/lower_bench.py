@@ -65,6 +65,9 @@ class FakeTier(DramTier):
         await self.drop(keys)
         return len(keys)
 
+    async def forget(self, fingerprint, keys):
+        await self.drop(keys)
+
     async def flush(self, *, deadline_s):
         self.synced += 1
         return True

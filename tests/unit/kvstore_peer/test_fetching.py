@@ -69,7 +69,7 @@ async def test_the_lender_has_part_of_the_deadline(peer_bench, tokens, lender):
     ("field", "other"),
     [
         ("wire_version", {"wire_version": 0}),
-        ("wire_version", {"wire_version": 3}),
+        ("wire_version", {"wire_version": 4}),
         ("fingerprint", {"fingerprint": b"short"}),
         ("fingerprint", {"fingerprint": b""}),
         ("tokens", {"tokens": b"xyz"}),

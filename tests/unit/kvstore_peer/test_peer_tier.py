@@ -6,6 +6,7 @@ import time
 import numpy as np
 import pytest
 from kvterrace.kvstore.peer.fetching import Fetching
+from kvterrace.kvstore.service.frames import WIRE_VERSION
 from kvterrace.kvstore.tiers import Failed, Hit, Miss
 from kvterrace.proto import kv_pb2 as pb
 
@@ -79,7 +80,7 @@ async def test_what_is_told_of_the_deadline_is_what_is_left(peer_bench, tokens, 
     first, second = servicer.requests
     assert 2.5 < first.deadline_s <= 3
     assert 59 < second.deadline_s <= 60
-    assert (first.wire_version, first.fingerprint, first.first) == (2, peer_bench.SPACE, 2)
+    assert (first.wire_version, first.fingerprint, first.first) == (WIRE_VERSION, peer_bench.SPACE, 2)
     assert (first.tokens, first.bulk, first.node) == (tokens, False, "b")
 
 

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 import xxhash
 from kvterrace.kvstore.elsewhere import Holder
+from kvterrace.kvstore.keeping import Selection
 from kvterrace.kvstore.tiers import Hit, Miss, NullTier
 
 from .conftest import CAPACITY_BYTES, LAYOUT, PAGE, B, Node
@@ -154,6 +155,18 @@ async def test_a_namespace_that_is_cleared_by_name_is_cleared_there_too(nodes, s
     )
     await a.store.clear(a.session.fingerprint)
     assert not [path for path in shared.rglob("*") if path.is_file()]
+
+
+async def test_a_prefix_that_is_cleared_is_cleared_there_too_whoever_wrote_it(nodes, shared):
+    a, b = nodes(), nodes()
+    await a.saved(a.prompt(1, 6))
+    await a.saved(a.prompt(2, 3))
+    which = Selection(b.session.fingerprint, tokens=b.prompt(1, 4))  # b has none of it here
+    assert (await b.store.keeping.clear(which)).blocks == 0
+    assert len((await b.acquire(b.prompt(1, 6))).slots) == 3
+    assert (await b.acquire(b.prompt(2, 3))).tiers == {"remote": 3 * B}
+    assert (await a.store.keeping.clear(which)).blocks == 3
+    assert len([path for path in shared.rglob("*") if path.is_file()]) == 3 + 3, "what a knew of below it went, too"
 
 
 async def test_the_line_of_the_tier_in_status(nodes):

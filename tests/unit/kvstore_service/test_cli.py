@@ -42,7 +42,8 @@ def test_a_bad_flag_of_serve_is_one_line_and_code_2(
 def test_bad_arguments_of_status_and_clear_are_one_line_and_code_2() -> None:
     assert run("status", "--address", "nowhere")[0] == 2
     assert "'nowhere' is not HOST:PORT" in run("status", "--address", "nowhere")[2]
-    assert run("clear", "--namespace", "xyz") == (2, "", "kvterrace clear: --namespace: 'xyz' is not hexadecimal\n")
+    told = "kvterrace clear: --prefix: 'xyz' is no key: give an even number of its hexadecimal digits, 8 or more\n"
+    assert run("clear", "--prefix", "xyz") == (2, "", told)
 
 
 def test_a_missing_extra_leaves_a_sub_command_that_says_what_to_install() -> None:

@@ -61,10 +61,12 @@ async def test_each_metric_moves_under_its_own_action(store: Store) -> None:
     write = session.reserve(tokens(4), start=0, count=4)
     size = 4 * 4096
     pinned = {"tier_used_bytes{dram}": size, "tier_leased_bytes{dram}": size, "tier_reserved_bytes{dram}": size}
-    assert scrapes.moved() == pinned
+    assert scrapes.moved() == {**pinned, "backlog_slots{}": 4}
     assert session.commit(write.lease, [0] * 4)
     assert scrapes.moved() == {
         "committed_blocks_total{}": 4,
+        "backlog_slots{}": -4,
+        "tier_came_bytes_total{dram}": size,
         "tier_blocks{dram}": 4,
         "tier_leased_bytes{dram}": -size,
         "tier_reserved_bytes{dram}": -size,

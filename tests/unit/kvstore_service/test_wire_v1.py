@@ -80,7 +80,7 @@ def test_an_older_program_reads_a_member_of_today() -> None:
         assert type(said[field]) is type(value)
 
 
-@pytest.mark.parametrize(("theirs", "common"), [(0, None), (1, 1), (2, 2), (3, 2), (99, 2)])
+@pytest.mark.parametrize(("theirs", "common"), [(0, None), (1, 1), (2, 2), (3, 3), (99, 3)])
 def test_each_is_asked_in_the_latest_version_that_both_speak(theirs: int, common: int | None) -> None:
     assert frames.common_version(theirs) == common
 

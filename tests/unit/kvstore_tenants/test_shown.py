@@ -6,8 +6,9 @@ import pytest
 from kvterrace.kvstore.arena import Arena
 from kvterrace.kvstore.commands.quota import quota_lines, quota_request
 from kvterrace.kvstore.metrics import make_registry
+from kvterrace.kvstore.service.keeping import BadRequest, clear
 from kvterrace.kvstore.service.report import status_reply
-from kvterrace.kvstore.service.tenants import BadTenant, clear, set_quota
+from kvterrace.kvstore.service.tenants import set_quota
 from kvterrace.kvstore.status_view import status_json, status_tables
 from kvterrace.kvstore.store import Store
 from kvterrace.proto import kv_pb2 as pb
@@ -45,9 +46,9 @@ def test_a_quota_is_set_and_taken_away(bench):
 
 def test_a_store_without_tenants_says_so():
     store = Store(Arena.anonymous(4 * PAGE))
-    with pytest.raises(BadTenant, match="--tenants"):
+    with pytest.raises(BadRequest, match="--tenants"):
         set_quota(store, pb.QuotaRequest(tenant="a", set=["dram_quota"]))
-    with pytest.raises(BadTenant, match="no tenant 'a'"):
+    with pytest.raises(BadRequest, match="no tenant 'a'"):
         asyncio.run(clear(store, pb.ClearRequest(tenant="a")))
     assert not status_reply(store.stats()).tenants
     assert b"kvterrace_tenant_" not in generate_latest(make_registry(store.stats))
