@@ -151,7 +151,7 @@ async def test_status_shows_tables_and_json_and_clear_empties(served, connect: C
     checked = await asyncio.to_thread(kvterrace, "status", "--address", served.address, "--check")
     assert checked.returncode == 0
     cleared = await asyncio.to_thread(kvterrace, "clear", "--address", served.address)
-    assert cleared.stdout == "dropped 3 blocks\n"
+    assert cleared.stdout.startswith("dropped 3 blocks (")
     assert (await served.status()).tiers[0].used_bytes == 0
 
 
