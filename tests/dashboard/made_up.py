@@ -46,7 +46,16 @@ SPACE = SpaceInsight(b"", "", "", (Window(3600.0, 1000, 900, 700),), CURVE, 0.5,
 FOUND = Finding(
     b"f" * 32, "llama", "", b"k" * 32, 40, "timestamp", 12, 345_678.0, b"", b"", "Now: 10:01. Be", "Now: 10:02. Be"
 )
-SLOW = Slow(spaces=[SPACE], findings=[FOUND])
+MODELS = [
+    replace(
+        SPACE,
+        fingerprint=name.encode() * 4,
+        label=name,
+        curve=tuple(CurvePoint(int(g * GIB), s * by) for g, s in SHARES),
+    )
+    for name, by in (("llama-70b", 1.2), ("qwen-32b", 0.5))
+]
+SLOW = Slow(spaces=[SPACE, *MODELS], findings=[FOUND])
 
 
 class MadeUp(Reader):

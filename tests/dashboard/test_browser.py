@@ -346,11 +346,11 @@ def test_the_curve_marks_what_there_is_and_a_finding_what_differs(stage) -> None
     page = stage.page
     curve = page.locator("#kv-curve")
     expect(curve).to_contain_text("+2 GiB of DRAM → +15 points")
-    for words in ("DRAM now · 40 %", "with NVMe · 62 %", "75 %", "4 GiB"):
+    for words in ("DRAM now · 40 %", "with NVMe · 62 %", "75 %", "4 GiB", "llama-70b", "qwen-32b"):
         expect(curve.locator("svg")).to_contain_text(words, timeout=PATIENT_MS)
     curve.locator(".kv-plot").focus()
     page.keyboard.press("ArrowRight")
-    expect(curve.locator(".kv-tip")).to_have_text("922 MiBwould hit20.0 %")
+    expect(curve.locator(".kv-tip")).to_have_text("922 MiBwould hit20.0 %llama-70b24.0 %qwen-32b10.0 %")
     assert page.locator("#kv-findings mark").all_inner_texts() == ["1", "2"]
     well(stage)
 

@@ -113,6 +113,14 @@ def test_more_memory_is_one_sentence(shop) -> None:
     assert [(each["name"], each["share"]) for each in chart["marks"]] == [("DRAM now", 0.4), ("with NVMe", 0.62)]
 
 
+def test_several_models_have_curves_of_their_own_where_the_stores_has_points(shop) -> None:
+    spaces = [insight(), insight(fingerprint=b"a" * 32, label="llama"), insight(fingerprint=b"b" * 32, label="")]
+    chart = what_if.curve(shop.seen(slow=Slow(spaces=spaces)))
+    assert [each["name"] for each in chart["models"]] == ["llama", (b"b" * 32).hex()[:12]]
+    assert all(len(each["shares"]) == len(chart["points"]) for each in chart["models"])
+    assert what_if.curve(shop.seen(slow=Slow(spaces=spaces[:2])))["models"] == [], "the only one's is the store's"
+
+
 @pytest.mark.parametrize(("capacity", "share"), [(GIB // 2, 0.2), (GIB, 0.2), (3 * GIB, 0.475), (64 * GIB, 0.62)])
 def test_between_the_points_of_the_curve_it_is_straight(capacity: int, share: float) -> None:
     assert what_if.share_at(insight().curve, capacity) == pytest.approx(share)

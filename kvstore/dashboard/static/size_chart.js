@@ -1,5 +1,6 @@
 // Hit share against the capacity, on a logarithmic scale of sizes.
-// data: JSON {points: [[bytes, share]], marks: [{at, share, name}], sentence, summary, note, empty}
+// data: JSON {points: [[bytes, share]], models: [{name, shares}], marks: [{at, share, name}], sentence, summary, note, empty}
+// models: what each would hit with all of a capacity to itself, one share a point.
 import { axis, chart, tip } from "plot";
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -60,6 +61,20 @@ function curve(view, colour, marks, top) {
   };
 }
 
+function modelCurve(view, colour, model, i) {
+  const soft = colour("soft");
+  return {
+    id: `model-${i}`,
+    type: "line",
+    silent: true,
+    data: view.points.map(([bytes], at) => [place(bytes), model.shares[at]]),
+    showSymbol: false,
+    lineStyle: { width: 1.25, type: [6 - i, 2 + i], color: soft },
+    endLabel: { show: true, formatter: model.name, color: soft, fontSize: 11, align: "right", verticalAlign: "bottom", offset: [-4, -4] },
+    labelLayout: { moveOverlap: "shiftY" },
+  };
+}
+
 export default chart({
   head: `<p class="kv-sentence">{{ view.sentence }}</p>`,
   foot: `<p class="kv-note">{{ view.note }}</p>`,
@@ -68,12 +83,17 @@ export default chart({
   said: (view) => `${view.summary} ${view.sentence} ${view.marks.map((each) => `${each.name}: ${percent(each.share, 0)}`).join(", ")}`,
   places: (view) => view.points.length,
   table: (view) => ({
-    columns: ["Capacity", "Would hit"],
-    rows: view.points.map(([bytes, share]) => [size(bytes), percent(share, 1)]),
+    columns: ["Capacity", "Would hit", ...view.models.map((each) => each.name)],
+    rows: view.points.map(([bytes, share], at) => [
+      size(bytes),
+      percent(share, 1),
+      ...view.models.map((each) => percent(each.shares[at], 1)),
+    ]),
   }),
   option(view, colour, width) {
     const [low, high] = [view.points[0][0], view.points.at(-1)[0]].map(place);
-    const most = Math.min(view.points.at(-1)[1] * 1.05 || 0.1, 1);
+    const highest = Math.max(view.points.at(-1)[1], ...view.models.map((each) => each.shares.at(-1)));
+    const most = Math.min(highest * 1.05 || 0.1, 1);
     const step = most > 0.5 ? 0.25 : 0.1;
     const top = Math.ceil(most / step - 1e-9) * step;
     const every = Math.max(Math.ceil((high - low) / Math.max(Math.floor(width / 80), 2)), 1);
@@ -98,12 +118,13 @@ export default chart({
         splitLine: { show: true, lineStyle: { color: colour("line") } },
         axisLabel: { formatter: (share) => percent(share, 0) },
       }),
-      series: [curve(view, colour, marks, top)],
+      series: [curve(view, colour, marks, top), ...view.models.map((each, i) => modelCurve(view, colour, each, i))],
       tooltip: {
         axisPointer: { type: "line", snap: true, label: { show: false }, lineStyle: { color: colour("ink"), opacity: 0.3 } },
         formatter([{ dataIndex }]) {
           const [bytes, share] = view.points[dataIndex];
-          return tip(size(bytes), [{ name: "would hit", text: percent(share, 1) }]);
+          const alone = view.models.map((each) => ({ name: each.name, text: percent(each.shares[dataIndex], 1) }));
+          return tip(size(bytes), [{ name: "would hit", text: percent(share, 1) }, ...alone]);
         },
       },
     };

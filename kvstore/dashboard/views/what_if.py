@@ -10,6 +10,7 @@ from . import View
 
 WORTH = 0.005  # of a share: less is not worth saying
 FINDINGS = 8
+MODELS = 4  # of their own in the chart
 
 KINDS = {
     "timestamp": "A time stands early in these prompts",
@@ -42,12 +43,25 @@ def curve(seen: Snapshot) -> View:
         marks.append({"at": space.nvme_bytes, "name": "with NVMe"})
     return {
         "points": points,
+        "models": _models(seen.slow.spaces[1:], [capacity for capacity, _ in points]),
         "marks": [{**each, "share": round(share_at(space.curve, int(str(each["at"]))), 4)} for each in marks],
         "sentence": sentence(space),
         "summary": "Share of tokens that a cache of each size would have hit.",
         "note": f"from {text.plural(space.references, 'block reference')}, {text.share(space.sampled_share)} of all",
         "empty": "",
     }
+
+
+def _models(spaces: Sequence[SpaceInsight], capacities: Sequence[int]) -> list[View]:
+    """What each namespace would hit with all of a capacity to itself: those asked for most, where there are several."""
+    asked = sorted((each for each in spaces if len(each.curve) > 1), key=lambda each: -each.references)
+    return [
+        {
+            "name": each.label or each.fingerprint.hex()[:12],
+            "shares": [round(share_at(each.curve, capacity), 4) for capacity in capacities],
+        }
+        for each in asked[: MODELS if len(asked) > 1 else 0]
+    ]
 
 
 def sentence(space: SpaceInsight) -> str:
