@@ -19,11 +19,11 @@ $(BIN)/pip: constraints.txt
 $(VENV)/.engine: $(BIN)/pip pyproject.toml constraints.txt
 	@echo "Installing kvterrace and its pinned dependencies into $(VENV) ..."
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[engine]'
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[engine,dashboard]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.engine
-	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[engine,gpu,charts,dev]'
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[engine,dashboard,gpu,charts,load,otel,text,dev]'
 	@touch $@
 
 $(MODEL): deploy/fetch_model.py | $(VENV)/.engine
@@ -64,6 +64,12 @@ check: $(VENV)/.dev                   ## lint, formatting, types
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
+screenshots: $(VENV)/.dev $(MODEL)    ## pictures of the dashboard on the demo's servers, into docs/images (needs chromium)
+	$(BIN)/python deploy/screenshots.py $(MODEL)
+
+metrics-doc: $(VENV)/.dev             ## docs/metrics.md, from the program
+	$(BIN)/python deploy/metrics_doc.py
+
 stubs: $(VENV)/.dev                   ## regenerate proto/kv_pb2*
 	$(BIN)/python -m grpc_tools.protoc -I kvterrace/proto=proto --python_out=.typings --pyi_out=.typings \
 		--grpc_python_out=.typings kvterrace/proto/kv.proto
@@ -71,4 +77,4 @@ stubs: $(VENV)/.dev                   ## regenerate proto/kv_pb2*
 clean:           ## remove the virtual environment and caches
 	rm -rf $(VENV) .cache build dist *.egg-info
 
-.PHONY: help setup demo cluster test fuzz sim-cluster torture bench check stubs clean
+.PHONY: help setup demo cluster test fuzz sim-cluster torture bench check screenshots metrics-doc stubs clean
