@@ -136,6 +136,7 @@ def test_time_is_a_limit_and_so_is_the_reader(sidecar: str, folder: Path) -> Non
     assert process.returncode == 0
     process = capturing(sidecar, folder / "b")
     asyncio.run(ask(sidecar, [[1]]))
+    time.sleep(0.5)  # on its way
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=WAIT_S)[0] == f"1 requests in {folder / 'b'}\n"
     assert process.returncode == 0
